@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -131,6 +131,10 @@ test-fleet-full: test-fleet build/ray/.installed-$(MINOR) ## the same, plus the 
 scaling: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## measure, simulate fleets, and write the tables and the plot of docs/scaling.md (6 minutes)
 	$(VENV)/bin/python -m benchmarks.scaling.measure build/scaling/measured.json
 	build/deploy/bin/python -m benchmarks.scaling build/scaling/measured.json docs/scaling.md
+
+dashboard: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## draw the dashboard of a fleet under load into docs/dashboard.png (3 minutes)
+	$(VENV)/bin/python -m benchmarks.scaling.observe build/scaling/panels.json
+	build/deploy/bin/python -m benchmarks.scaling.draw build/scaling/panels.json docs/dashboard.png
 
 deploy-environment: build/deploy/.installed-$(MINOR)
 

@@ -120,6 +120,21 @@ async def _run(message: dict[str, Any], pipe: int) -> None:
         _write(pipe, {"event": "error", "problem": problem.document(PATH)})
 
 
+class _Once(logging.Filter):
+    """It lets each message pass once: an op that fails at every point would print as many stack traces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the message is new."""
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
 def _engine(pages: list[Path]) -> Engine:
     """Return an engine with the ops of these pages; without any, with those that a service here would have."""
     settings = Settings().model_copy(update={"check_processes": 0, "metrics": False, "keys_file": None})
@@ -138,6 +153,7 @@ def _engine(pages: list[Path]) -> Engine:
     logging.disable(logging.WARNING)
     engine, _ = build(settings, (lambda _: register(pages, admit_beside_own)) if pages else registered)
     logging.disable(logging.NOTSET)
+    logging.getLogger("pullback").addFilter(_Once())
     return engine
 
 

@@ -38,6 +38,7 @@ class CheckOptions(TypedDict, total=False):
     by default 1 and 2; ``seed`` fixes the random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``,
     widens every comparison on top of error bars and rounding; ``budget_s`` and ``deadline``, in seconds, end the
     checks, and what is not checked by then is in the report. The deadline includes the way to the service and back.
+    With ``record``, the reports of the checks of many ops have what the ops compute, in ``document["record"]``.
     """
 
     dtypes: Sequence[str] | None
@@ -48,6 +49,7 @@ class CheckOptions(TypedDict, total=False):
     seed: int | None
     tolerances: Mapping[str, float] | None
     budget_s: float | None
+    record: bool | None
     deadline: float | None
 
 
@@ -70,7 +72,7 @@ class Call(NamedTuple, Generic[T]):
 
     ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds. A call that computes
     its response from the request alone ``may_repeat``: if a connection that was kept turns out to be closed before the
-    first byte of the response, the client sends it once more.
+    first byte of the response, the client sends it once more. One that ``puts`` gives its body the name in its path.
     """
 
     path: str
@@ -79,11 +81,12 @@ class Call(NamedTuple, Generic[T]):
     accept: str = JSON
     deadline: float | None = None
     may_repeat: bool = False
+    puts: bool = False
 
     @property
     def method(self) -> str:
-        """The HTTP method, GET or POST."""
-        return "GET" if self.body is None else "POST"
+        """The HTTP method: GET, POST or PUT."""
+        return "GET" if self.body is None else "PUT" if self.puts else "POST"
 
     @property
     def content(self) -> Content:

@@ -67,7 +67,7 @@ class Example:
     attrs: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Contract(OpSummary):
     """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
 
@@ -88,6 +88,16 @@ class Contract(OpSummary):
     outputs: tuple[Slot, ...] = ()
     attrs: Mapping[str, Any] | None = None
     examples: tuple[Example, ...] = ()
+
+    def __repr__(self) -> str:
+        from pullback.html.contract import signature  # noqa: PLC0415 - it imports this module
+
+        return f"Contract({signature(self)}: {self.summary})"
+
+    def _repr_html_(self) -> str:
+        from pullback.html.contract import html_of  # noqa: PLC0415 - it imports this module
+
+        return html_of(self)
 
     @property
     def attr_schemas(self) -> Mapping[str, Any]:

@@ -8,8 +8,7 @@
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import httpx
 
@@ -18,6 +17,7 @@ from pullback.base_client import BaseClient
 from pullback.blocking_network import BlockingNetwork
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import OpSummary
+from pullback.closing import Closing
 from pullback.compose import post, traced
 from pullback.coroutines import iterate, run
 from pullback.limits import DEFAULT_RETRIES, Limit
@@ -27,7 +27,7 @@ from pullback.reports import Event
 T = TypeVar("T")
 
 
-class Client(BaseClient[BlockingNetwork]):
+class Client(Closing, BaseClient[BlockingNetwork]):
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
@@ -102,14 +102,6 @@ class Client(BaseClient[BlockingNetwork]):
     def close(self) -> None:
         """Close the connections."""
         run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _new_network(self) -> BlockingNetwork:
         return BlockingNetwork(self._address, self._transport, self._http_client)

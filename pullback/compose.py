@@ -175,5 +175,10 @@ def post(document: Document) -> Call[str]:
     return Call(PATH, _name, bodies.write_json(document, {}), may_repeat=True)
 
 
+def put(document: Document, name: str) -> Call[str]:
+    """Request the op of a document again. The path has its name, by which a balancer finds the server that needs it."""
+    return Call(f"{PATH}/{name}", _name, bodies.write_json(document, {}), may_repeat=True, puts=True)
+
+
 def _name(contract: Mapping[str, Any]) -> str:
     return str(contract["name"])

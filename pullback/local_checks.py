@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from pullback.calls import CheckOptions, names, selections
+from pullback.closing import Closing
 from pullback.errors import BadArgument, ConnectionLost
 from pullback.reports import Event, Progress, Report, Start, Summary, event, report
 from pullback.service_process import NOT_INSTALLED, command, environment, is_installed
@@ -30,7 +30,7 @@ class Ended(NamedTuple):
         return signal.Signals(-self.status).name if self.status < 0 else f"status {self.status}"
 
 
-class LocalChecks:
+class LocalChecks(Closing):
     """A process that runs checks. It imports TensorFlow once, which takes seconds; checks run in copies of it."""
 
     def __init__(self) -> None:
@@ -97,14 +97,6 @@ class LocalChecks:
         self._control.close()
         self._process.kill()
         self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self, pages: Sequence[Path], request: dict[str, Any]) -> Iterator[Event | Ended]:
         """Send a request; yield its events, and how its process ends if that is not as it should."""

@@ -12,7 +12,7 @@ from pullback import bodies, calls, reports, results, safetensors
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
-from pullback.compose import Document, Operand, Value, apply, post
+from pullback.compose import Document, Operand, Value, apply, put
 from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
 from pullback.op_calls import OpCall, TensorField
@@ -267,7 +267,7 @@ class ComposedOp(Op):
         try:
             return await super()._send(call, limit)
         except NotFound:
-            await super()._send(post(self.document), limit)
+            await super()._send(put(self.document, self.name), limit)
             return await super()._send(call, limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -286,7 +286,7 @@ class AsyncComposedOp(AsyncOp):
         try:
             return await super()._send(call, limit)
         except NotFound:
-            await super()._send(post(self.document), limit)
+            await super()._send(put(self.document, self.name), limit)
             return await super()._send(call, limit)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from pullback.calls import Call
 from pullback.catalogue import Contract
 from pullback.coroutines import run
 from pullback.errors import PullbackError
+from pullback.html.contract import html_of
 from pullback.limits import Limit
 from pullback.op_calls import OpCall
 
@@ -100,6 +101,10 @@ class BaseOp(ABC):
 
     def __repr__(self) -> str:
         return f"{self._client!r}.op({self.name!r})"
+
+    def _repr_html_(self) -> str | None:
+        """Return the contract for a notebook, if it is known; a look at an op sends no request."""
+        return None if self._contract is None else html_of(self._contract)
 
 
 class BlockingOp(BaseOp):

@@ -119,7 +119,7 @@ def check_page(checker: "LocalChecks", page: Path, names: Iterable[str], seed: i
 def text_of(op: str, checks: "Iterable[Check]") -> Iterator[str]:
     """Yield the lines of findings, as ``pullback check`` prints them."""
     from pullback.cli.findings import lines  # noqa: PLC0415 - pytest loads this module in runs without a page
-    from pullback.cli.places import place  # noqa: PLC0415
+    from pullback.places import place  # noqa: PLC0415
 
     for check in checks:
         yield f"{check.verdict.upper()} {op} {place(check)}"

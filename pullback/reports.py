@@ -39,7 +39,7 @@ class Place:
     input: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Check:
     """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
 
@@ -67,6 +67,11 @@ class Check:
     reproduce: str | None = None
     shows: str | None = None
 
+    def __repr__(self) -> str:
+        from pullback.places import place  # noqa: PLC0415 - it imports this module
+
+        return f"Check({place(self)}: {self.verdict}: {self.sentence})"
+
     @property
     def compared(self) -> int:
         """How many of the points could be compared."""
@@ -84,7 +89,7 @@ class Coverage:
     compared: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The report on one op; ``document`` is the JSON that the service sent.
 
@@ -102,6 +107,15 @@ class Report:
     document: Mapping[str, Any] = field(repr=False)
     unfinished: int = 0
     coverage: list[Coverage] = field(default_factory=list[Coverage])
+
+    def __repr__(self) -> str:
+        findings = [repr(check) for check in self.checks if check.verdict in ("fail", "error", "inconclusive")]
+        return "\n  ".join([f"Report({self.verdict}: {self.sentence})", *findings])
+
+    def _repr_html_(self) -> str:
+        from pullback.html.report import fragment  # noqa: PLC0415 - it imports this module
+
+        return fragment(self)
 
     def count(self, verdict: str) -> int:
         """Return the number of checks with this verdict."""
@@ -174,7 +188,7 @@ class GradientVerdict:
     blocks: list[Block]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """The verdict on your gradients, in ``dtype``, compared with the op's own in the dtype ``against``."""
 
@@ -185,6 +199,9 @@ class Verification:
     against: str
     gradients: dict[str, GradientVerdict]
     document: Mapping[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Verification({self.op}, {self.dtype} against {self.against}: {self.verdict}: {self.sentence})"
 
 
 def report(document: Mapping[str, Any]) -> Report:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pullback.arrays import decode
 from pullback.dtypes import Array
+from pullback.html.answer import html_of, text_of
 
 __all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Numeric", "Orders", "Products", "Tangents"]
 
@@ -25,15 +26,25 @@ Reader: TypeAlias = Callable[[Mapping[str, Any]], T]
 """Reads the document of a response."""
 
 
-@dataclass(frozen=True, eq=False)
-class Forward:
+class Answer:
+    """An answer, as Python and notebooks show it: a line for each array, with its dtype, shape and numbers."""
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forward(Answer):
     """The outputs of an op, by name."""
 
     outputs: Named
 
 
-@dataclass(frozen=True, eq=False)
-class Orders:
+@dataclass(frozen=True, eq=False, repr=False)
+class Orders(Answer):
     """The outputs, and the gradients by order: ``gradients[0]["x"]`` is the first order."""
 
     outputs: Named
@@ -41,8 +52,8 @@ class Orders:
     absent: list[Reasons]
 
 
-@dataclass(frozen=True, eq=False)
-class Gradients:
+@dataclass(frozen=True, eq=False, repr=False)
+class Gradients(Answer):
     """Cotangents pulled back to the inputs, by name; ``outputs`` is empty if they were not requested."""
 
     gradients: Partial
@@ -50,32 +61,32 @@ class Gradients:
     outputs: Named = field(default_factory=dict[str, Array])
 
 
-@dataclass(frozen=True, eq=False)
-class Tangents:
+@dataclass(frozen=True, eq=False, repr=False)
+class Tangents(Answer):
     """Tangents pushed forward to the outputs, by name."""
 
     tangents: Partial
     absent: Reasons
 
 
-@dataclass(frozen=True, eq=False)
-class Jacobian:
+@dataclass(frozen=True, eq=False, repr=False)
+class Jacobian(Answer):
     """The derivatives of outputs by inputs: ``jacobian["y"]["x"]`` has the shape of y followed by that of x."""
 
     jacobian: dict[str, Partial]
     absent: Reasons
 
 
-@dataclass(frozen=True, eq=False)
-class Products:
+@dataclass(frozen=True, eq=False, repr=False)
+class Products(Answer):
     """Hessian-vector products, by input."""
 
     products: Partial
     absent: Reasons
 
 
-@dataclass(frozen=True, eq=False)
-class Hessian:
+@dataclass(frozen=True, eq=False, repr=False)
+class Hessian(Answer):
     """The derivative of the vjp, ``hessian["a"]["b"]``; if requested, only its ``diagonal["a"]``."""
 
     absent: Reasons

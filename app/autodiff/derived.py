@@ -37,7 +37,7 @@ DOCS: Mapping[Derivation, str] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DerivedOp(Op):
     """A derivative of the op ``of``. The ``transforms`` derive it from the registered op ``base``.
 

@@ -14,7 +14,7 @@ from app.gradcheck.pace import in_order
 from app.gradcheck.report import DEADLINE, Report, Step
 from app.telemetry.counters import NOT_RECORDED, Counters
 
-BUDGET = "raise budget_s (--budget), or request fewer checks, modes or dtypes"
+BUDGET = "raise budget_s (--seconds), or request fewer checks, modes or dtypes"
 
 
 class Limits(NamedTuple):

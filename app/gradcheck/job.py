@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from app.errors import Loc
-from app.gradcheck import rounding
+from app.gradcheck import record, rounding
 from app.gradcheck.report import Report
 from app.gradcheck.target import Options
 from app.tensors import json
@@ -34,6 +34,8 @@ class Job:
         """
         report = Report(op, self.options)
         report.plan(decode_widening, checks=self.checks, inputs=self.inputs, attrs=self.attrs)
+        if self.options.record:
+            record.add_steps(report)
         return report
 
 

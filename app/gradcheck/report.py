@@ -36,6 +36,8 @@ from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 log = logging.getLogger("pullback")
 
 MAX_MESSAGE = 160
+RECORD = "record"
+"""The name of the step that records values, and of what it adds to a report."""
 OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
 
@@ -101,10 +103,16 @@ class Step:
     @property
     def reported(self) -> list[Document]:
         """The findings for the report; if the step has not ended, the last one says so."""
+        found = [entry for entry in self.entries if RECORD not in entry]
         if self.has_ended or not self.is_requested:
-            return self.entries
+            return found
         finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}")
-        return [*self.entries, self.report.entry(finding, self.target.attrs)]
+        return [*found, self.report.entry(finding, self.target.attrs)]
+
+    @property
+    def recorded(self) -> list[Document]:
+        """The arrays that the step has recorded."""
+        return [array for entry in self.entries for array in entry.get(RECORD, ())]
 
     def _findings(self) -> Iterator[Finding]:
         if broken := self.report.broken.get(id(self.target)):
@@ -218,6 +226,7 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
+        recorded = [array for step in self.steps for array in step.recorded]
         entries = merge(reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
         return {
@@ -231,6 +240,7 @@ class Report:
             "unfinished": unfinished,
             "coverage": shares(reported),
             "checks": entries,
+            **({RECORD: {"arrays": recorded}} if self.options.record else {}),
         }
 
     def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:

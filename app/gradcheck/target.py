@@ -37,8 +37,9 @@ NUMBERS_OF_LARGE = 4096
 class Options:
     """How to check; ``None`` stands for all that the op has.
 
-    ``absolute`` and ``relative`` widen every comparison of numbers. ``work`` is the most numbers that one numeric
-    derivative may evaluate; ``devices`` maps our names to TensorFlow's, and the others are compared with the first.
+    With ``record``, values and derivatives are recorded as well. ``absolute`` and ``relative`` widen every comparison
+    of numbers. ``work`` is the most numbers that one numeric derivative may evaluate; ``devices`` maps our names to
+    TensorFlow's, and the others are compared with the first.
     """
 
     devices: Mapping[str, str]
@@ -50,6 +51,7 @@ class Options:
     relative: float = 0.0
     work: int = 1 << 24
     max_elements: int = 1 << 22
+    record: bool = False
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -23,6 +24,8 @@ from benchmarks.scaling.policies import POLICIES
 # What HAProxy and the network add.
 OUTSIDE_S = 3e-4
 PLOT = "scaling.svg"
+# The requests in flight for each pod to aim at, and the fewest pods of a fleet.
+AIM, LEAST_PODS = 2.0, 3
 
 
 def ms(seconds: float) -> str:
@@ -47,22 +50,28 @@ def calibration(measured: Mapping[str, Any]) -> str:
 
 
 def needed(cells: Mapping[tuple[str, str, float], Row]) -> str:
-    """Return the table of pods by rate, arrivals and policy."""
-    heads = [
-        "requests a second",
-        "arrivals",
-        *(f"{policy}" for policy in POLICIES),
-        "dollars an hour",
-        "in flight a pod",
-    ]
+    """Return the table of the fewest pods by rate, arrivals and policy."""
+    heads = ["requests a second", "arrivals", *POLICIES, "in flight a pod", "99th percentile"]
     rows = list[list[str]]()
     for rate in RATES:
         for arrivals in ARRIVALS:
             best = cells["leastconn", arrivals, rate]
             pods = [cells[policy, arrivals, rate]["pods"] for policy in POLICIES]
             shown = [f"{count:.0f}" if math.isfinite(count) else "over 1,000" for count in pods]
-            rows.append([f"{rate:,.0f}", arrivals, *shown, f"{best['dollars']:.2f}", f"{best['in_flight']:.1f}"])
+            rows.append([f"{rate:,.0f}", arrivals, *shown, f"{best['in_flight']:.1f}", ms(best["p99_s"])])
     return table(heads, rows)
+
+
+def by_the_rule(rows: Sequence[Row]) -> str:
+    """Return the table of pods and costs with as many requests in flight as the rule says, from the load curve."""
+    rates, in_flight = ([row[name] for row in rows] for name in ("rate", "in_flight"))
+    a_pod = float(np.interp(AIM, in_flight, rates))
+    slowest = float(np.interp(AIM, in_flight, [row["p99_s"] for row in rows]))
+    cells = list[list[str]]()
+    for rate in RATES:
+        pods = max(LEAST_PODS, math.ceil(rate / a_pod))
+        cells.append([f"{rate:,.0f}", f"{pods:,}", f"{pods * experiments.DOLLARS:,.2f}", f"at most {ms(slowest)}"])
+    return table(["requests a second", "pods", "dollars an hour", "99th percentile"], cells)
 
 
 def curve(rows: Sequence[Row]) -> str:
@@ -125,6 +134,7 @@ def main(measured_file: str, page_file: str) -> None:
         "costs": f"Measured on one process: {costs}.",
         "calibration": calibration(measured),
         "load": curve(curves["leastconn"]),
+        "rule": by_the_rule(curves["leastconn"]),
         "pods": needed(cells),
         "targets": targets(experiments.steps(model)),
         "deaths": deaths(model),

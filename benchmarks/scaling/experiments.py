@@ -94,7 +94,7 @@ def pods_needed(cell: tuple[str, str, float], model: Model) -> Row:
             low = middle
         else:
             high, found = middle, result
-    return {"pods": high, "in_flight": found.in_flight, "p99_s": found.percentile_s(0.99), "dollars": high * DOLLARS}
+    return {"pods": high, "in_flight": found.in_flight, "p99_s": found.percentile_s(0.99)}
 
 
 def _meets(model: Model, cell: tuple[str, str, float], pods: int) -> Result | None:

@@ -27,8 +27,8 @@ def application() -> FastAPI:
     from app.settings import Settings
 
     # TensorFlow would take all cores of the node.
-    assigned = get_runtime_context().get_assigned_resources()
-    share_cores(int(usable_cores() // max(1, assigned.get("CPU", 1))))
+    assigned = get_runtime_context().get_assigned_resources().get("CPU", 1)
+    share_cores(max(1, int(usable_cores() / assigned)))
     # A replica is a process of Ray; the processes of checks would be none.
     return create_app(Settings().model_copy(update={"check_processes": 0}))
 

@@ -9,11 +9,13 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.calls import CheckOptions
+from pullback.cli.baseline import compare, print_differences, read_baseline
 from pullback.cli.console import INTERRUPTED, console
-from pullback.cli.follow import follow, write_json, write_junit
+from pullback.cli.follow import follow
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
+from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import runnable
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
@@ -32,15 +34,20 @@ def check(
     order: Annotated[list[int] | None, typer.Option(help="1 to 4; repeatable; by default 1 and 2.")] = None,
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds after which no further check of an op runs.", min=0.001)
+    ] = None,
     budget: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which no further check runs; for a server, evaluations.", min=0.001),
+        int | None, typer.Option(help="The most evaluations of a server's model, by default 1000.")
     ] = None,
     device: Device = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write values, gradients and verdicts to this file.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Compare with those in this file, which --save wrote.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the reports as one page, for a browser.")] = None,
     local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
     inputs: Annotated[
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
@@ -58,13 +65,18 @@ def check(
     With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
     another server's model, in up to 1000 evaluations of it, or as many as --budget allows.
 
-    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
-    off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
+    With --save, keep what the ops compute; with --against, say what has moved since, in units in the last place and of
+    the error bar, and which verdicts differ.
+
+    Exits with 1 if a gradient is wrong or something has moved beyond its error bar, with 2 if an op is unavailable or
+    inconclusive, or a check cannot run, breaks off or runs out of time, else with 0. Ctrl-C prints and writes what was
+    checked so far, and exits with 130.
     """
-    out = console(sys.stderr if STDOUT in (json, junit) else None)
+    out = console(sys.stderr if STDOUT in (json, junit, html, save) else None)
     servers = server_targets(ops or ())
-    if (inputs or config) and not servers:
-        raise BadArgument("--inputs and --config: expected a server, such as umbridge+http://localhost:4242/model")
+    if (inputs or config or budget is not None) and not servers:
+        options_of_servers = "--inputs, --config and --budget"
+        raise BadArgument(f"{options_of_servers}: expected a server, such as umbridge+http://localhost:4242/model")
     pages, names = ([], []) if servers else pages_and_names(ops or [])
     options: CheckOptions = {
         "dtypes": dtype or None,
@@ -74,19 +86,25 @@ def check(
         "seed": seed,
         "device": device,
         "tolerances": {"absolute": absolute, "relative": relative},
-        "budget_s": budget,
+        "budget_s": seconds,
+        "record": save is not None or against is not None or None,
     }
-    with output_files({"--json": json, "--junit": junit}) as files, ExitStack() as opened:
+    before = None if against is None else read_baseline(against, seed)
+    with (
+        output_files({"--json": json, "--junit": junit, "--save": save, "--html": html}) as files,
+        ExitStack() as opened,
+    ):
         if servers:
             events = events_of(
                 servers,
-                of_ops={"--dtype": dtype, "--mode": mode, "--order": order, "--device": device},
+                of_ops={"--dtype": dtype, "--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
                 inputs=inputs or (),
                 config=config,
                 budget=budget,
                 checks=check,
                 seed=seed,
                 tolerances=Tolerances(absolute, relative),
+                record=save is not None or against is not None,
                 timeout=timeout,
             )
         elif pages or local:
@@ -97,10 +115,13 @@ def check(
             outcome = follow(out, found, quiet=quiet)
         if not quiet:
             print_scopes(out, outcome.reports)
-        if json is not None:
-            write_json(files["--json"], outcome)
-        if junit is not None:
-            write_junit(files["--junit"], outcome)
+        moved = None if before is None else compare(before, outcome.reports)
+        if moved is not None:
+            print_differences(out, moved, against, quiet=quiet)
+        write_reports(files, outcome, moved)
     if outcome.is_interrupted:
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(1 if outcome.has_failed else 0 if outcome.is_complete else 2)
+    if outcome.has_failed or any(difference.is_beyond for difference in moved or ()):
+        raise typer.Exit(1)
+    is_complete = outcome.is_complete and not any(difference.incomparable for difference in moved or ())
+    raise typer.Exit(0 if is_complete else 2)

@@ -1,9 +1,7 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -12,8 +10,6 @@ from rich.table import Column
 
 from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
-from pullback.cli.junit import junit
-from pullback.cli.output_files import OutputFile
 from pullback.cli.tables import Table, print_table
 from pullback.reports import Event, Progress, Report, Start, Summary
 
@@ -79,24 +75,6 @@ def counts(report: Report) -> str:
     """Return the number of checks with each verdict: ``9 passed, 1 failed``."""
     numbers = ((verdict, report.count(verdict)) for verdict in VERDICTS)
     return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
-
-
-def write_json(file: OutputFile, outcome: Outcome) -> None:
-    """Write all reports, as the service sent them, and the summary to a file."""
-    summary = None if outcome.summary is None else outcome.summary.document
-    document: dict[str, Any] = {
-        "reports": [report.document for report in outcome.reports],
-        "unavailable": outcome.unavailable,
-        "summary": summary,
-    }
-    content = json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
-    file.write(lambda stream: stream.write(content))
-
-
-def write_junit(file: OutputFile, outcome: Outcome) -> None:
-    """Write all reports to a file as JUnit XML."""
-    content = junit(outcome.reports, outcome.unavailable) + b"\n"
-    file.write(lambda stream: stream.write(content))
 
 
 def _record(outcome: Outcome, event: Event) -> None:

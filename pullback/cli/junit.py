@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
 from pullback.cli.findings import lines
-from pullback.cli.places import place
+from pullback.places import place
 from pullback.reports import Check, Report
 
 # The characters that XML 1.0 cannot represent, escaped or not.

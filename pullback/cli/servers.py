@@ -34,17 +34,16 @@ def events_of(
     of_ops: Mapping[str, Any],
     inputs: Sequence[str],
     config: str | None,
-    budget: float | None,
+    budget: int | None,
     checks: Sequence[str] | None,
     seed: int,
     tolerances: Tolerances,
+    record: bool,
     timeout: float,
 ) -> Generator[Event, None, None]:
     """Return the events of the checks of servers; raise ``BadArgument`` for options ``of_ops`` that are set."""
     if wrong := [option for option, value in of_ops.items() if value]:
         raise BadArgument(f"{wrong[0]}: expected none for {servers[0]}, which computes in its own way: leave it out")
-    if budget is not None and budget != int(budget):
-        raise BadArgument(f"--budget: expected a whole number of evaluations for a server, got {budget:g}")
     parameters = as_object({} if config is None else attribute("--config", config, None))
     if parameters is None:
         raise BadArgument(f"--config: expected a JSON object, got {config!r}")
@@ -53,11 +52,12 @@ def events_of(
         ServerOptions(
             checks=checks,
             seed=seed,
-            budget=DEFAULT_BUDGET if budget is None else int(budget),
+            budget=DEFAULT_BUDGET if budget is None else budget,
             inputs=[attribute("--inputs", text, None) for text in inputs],
             config=parameters,
             timeout=timeout,
             tolerances=tolerances,
+            record=record,
         ),
     )
 

@@ -58,6 +58,7 @@ class Status(StrEnum):
     FLAT = "constant nearby"
     UNDERFLOW = "underflow"
     CONTRADICTION = "estimates differ"
+    TOLERANCE = "off by no more than a solver's tolerance"
 
 
 @dataclass(frozen=True)

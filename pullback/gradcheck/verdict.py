@@ -21,7 +21,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 LEAST = 0.02
 """Of the numbers that have an expected value, at least this share must be compared."""
-UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT})
+UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT, Status.TOLERANCE})
 """Why such a number is not compared. Where the reason is another, such as a kink, there is no expected value."""
 
 SAME_RATIO = 1e-2

@@ -38,6 +38,7 @@ from pullback.ops._attrs import Attrs, check_attributes, valid_attributes
 from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_fields, check_text, shown
+from pullback.ops._shown import html_of, text_of
 from pullback.ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
 
 Tensor: TypeAlias = tf.Tensor
@@ -61,7 +62,7 @@ Mechanism = Literal[
 ]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """A registered op.
 
@@ -138,6 +139,12 @@ class Op:
             self.validate({name: x.numpy() for name, x in xs.items()}, valid)
         numbers = {name: tf.convert_to_tensor(value, kind) for name, value in valid.numbers().items()}
         return self.function(*xs.values(), **valid.static(), **numbers)
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self, list(self.attrs.model_fields))
 
     def _check_names(self) -> None:
         for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):

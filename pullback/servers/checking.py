@@ -14,6 +14,7 @@ from pullback.servers.derivative import Derivatives, moves
 from pullback.servers.meter import Meter, OutOfBudget
 from pullback.servers.model import Model, Point, Slot
 from pullback.servers.plan import PROPERTIES, Plan
+from pullback.servers.record import arrays, spelled
 from pullback.servers.sample import Pair, PointRefused, Sample, take, with_level
 from pullback.servers.scope import scope
 
@@ -44,10 +45,11 @@ class ServerReport:
     seed: int
     tolerances: Tolerances
     config: Mapping[str, Any]
+    record: bool = False
     entries: list[Document] = field(default_factory=list[Document])
     running: str = "contract"
     done: int = 0
-    used_points: int = 0
+    samples: Sequence[Sample] = ()
     ended: bool = False
     _began: float = field(default_factory=time.perf_counter)
 
@@ -74,13 +76,12 @@ class ServerReport:
     def _findings(self, meter: Meter) -> Iterator[Finding]:
         contract = self._place("contract")
         try:
-            samples = self._samples(meter)
+            samples = self.samples = self._samples(meter)
         except PointRefused:
             raise
         except BadAnswer as error:
             yield Finding(contract, "fail", f"the gradient fails at a point that has values: {error}")
             return
-        self.used_points = len(samples)
         at = "1 point" if len(samples) == 1 else f"{len(samples)} points"
         yield Finding(contract, "pass", f"values and gradients have the sizes that the server declares, at {at}")
         for check in self.checks:
@@ -125,6 +126,9 @@ class ServerReport:
             if not self.plan.measures_noise and finding.verdict == "fail" and worst and worst.relative < SMALL:
                 note = "; a solver's tolerance above 1e-6 would explain it: raise --budget to measure it, or --relative"
                 finding = replace(finding, sentence=finding.sentence + note)
+            if (off := derivatives.tolerated.get(pair)) is not None:
+                note = f"; off by up to {off:.1g} of it, which is wrong unless the model iterates"
+                finding = replace(finding, sentence=finding.sentence + note)
             if rates := derivatives.rates.get(pair):
                 note = f"; rates of the Taylor remainder (2 if the gradient is right, 1 if wrong): {rates}"
                 finding = replace(finding, sentence=finding.sentence + note)
@@ -141,7 +145,7 @@ class ServerReport:
         place |= {"order": finding.place.order, "output": finding.place.output, "input": finding.place.input}
         found: Document = {**finding.document(), **place, "seconds": round(now - self._began, 6), "places": [place]}
         if finding.worst is not None:
-            found["worst"] = {name: _spelled(value) for name, value in finding.worst.document().items()}
+            found["worst"] = {name: spelled(value) for name, value in finding.worst.document().items()}
         self.entries.append(found)
         self._began = now
 
@@ -176,11 +180,16 @@ class ServerReport:
                 if entry["points"] and entry["verdict"] != "skipped"
             ],
             "checks": self.entries,
+            **({"record": self._record()} if self.record else {}),
         }
 
+    def _record(self) -> Document:
+        """Return what the model computes, in the form of the records of ops; a server has neither page nor versions."""
+        return {"digest": "", "versions": {}, "arrays": [array for sample in self.samples for array in arrays(sample)]}
+
     def _scope(self) -> str:
-        if self.ended and self.used_points:
-            return scope(self.plan, self.done, self.used_points)
+        if self.ended and self.samples:
+            return scope(self.plan, self.done, len(self.samples))
         return f"{self.done} evaluations. The checks ended early: they show only what the report lists."
 
     @property
@@ -194,10 +203,3 @@ def _one_of(slots: Sequence[Slot], rng: np.random.Generator) -> Slot:
 
 def _width(dtype: str) -> int:
     return -int(np.finfo(dtype).bits)
-
-
-def _spelled(value: Any) -> Any:
-    """Return a number that is not finite as the text that reports have in its place."""
-    if not isinstance(value, float) or np.isfinite(value):
-        return value
-    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"

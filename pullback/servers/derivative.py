@@ -10,14 +10,15 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck import taylor
-from pullback.gradcheck.numeric import Slopes, slopes
+from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
 from pullback.gradcheck.verdict import Comparison
+from pullback.servers.evidence import Line
 from pullback.servers.meter import Meter
 from pullback.servers.model import Slot
 from pullback.servers.plan import TAYLOR_STEPS, Plan
 from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import NOISES, Pair, Sample, directions, first_steps
+from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Pair, Sample, directions, first_steps
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class Derivatives:
     """Compares the gradients of all outputs with numeric derivatives, by pair of an output and an input.
 
     Where a gradient looks wrong, ``spare`` evaluations may be spent on second estimates. ``rates`` has those of Taylor
-    remainders, as text.
+    remainders, as text, and ``tolerated`` the largest errors that a solver may explain, as fractions.
     """
 
     meter: Meter
@@ -61,6 +62,7 @@ class Derivatives:
     comparisons: Mapping[Pair, Comparison]
     spare: int
     rates: dict[Pair, str] = field(default_factory=dict[Pair, str])
+    tolerated: dict[Pair, float] = field(default_factory=dict[Pair, float])
 
     def compare(self, sample: Sample, move: Move) -> None:
         """Compare along a direction."""
@@ -77,6 +79,15 @@ class Derivatives:
         size = 1.0 if move.index is None else float(np.abs(move.by[move.index]))
         x = None if move.index is None else np.array([sample.point.inputs[move.slot.name][move.index]])
         times, status = move.by if move.index is None else None, usable_status(numeric)
+        sizes = np.array([float(np.sum(np.abs(sample.gradients[pair] * move.by))) for pair in pairs])
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(analytic - numeric.value)
+            # A solver may be smooth along this line, and its exact derivative another.
+            is_small = (apart > COVERAGE * numeric.error + bar) & (apart <= LARGEST_TOLERANCE * sizes)
+        status = np.where((status == Status.OK) & is_small, Status.TOLERANCE, status)
+        for pair, fraction in zip(pairs, apart / sizes, strict=True):
+            if status[pairs.index(pair)] == Status.TOLERANCE:
+                self.tolerated[pair] = max(self.tolerated.get(pair, 0.0), float(fraction))
         for k, pair in enumerate(pairs):
             one = slice(k, k + 1)
             call = GradientCall(self.meter.model, sample, pair, sample.cotangents[pair[0]], times)
@@ -92,22 +103,25 @@ class Derivatives:
             )
 
     def _slopes(self, sample: Sample, move: Move, analytic: Array, bar: Array) -> Slopes:
-        functions, ones = _functions(self.meter, sample, move), np.ones(len(sample.outputs))
+        line, ones = Line(_functions(self.meter, sample, move)), np.ones(len(sample.outputs))
         if not self.plan.steps:
             steps = FIRST_TAYLOR_STEP * 0.5 ** np.arange(TAYLOR_STEPS)
-            values = functions(np.concatenate([[0.0], steps])[:, None] * ones)
+            values = line(np.concatenate([[0.0], steps])[:, None] * ones)
             found = taylor.slopes(values, steps, sample.unit)
             rates = taylor.rates(values, steps, analytic, found, bar)
             self.rates |= {(slot.name, move.slot.name): rate for slot, rate in zip(sample.outputs, rates, strict=True)}
-            return found
+            return line.judged(found, np.zeros(len(ones)))
         noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])
-        estimate = partial(slopes, functions, unit=sample.unit, rounding=noise, count=self.plan.steps)
+        estimate = partial(slopes, line, unit=sample.unit, rounding=noise, count=self.plan.steps)
         if self.spare < 2 * self.plan.steps:
-            return estimate(ones)
+            return line.judged(estimate(ones), self._noise_of(line, sample, noise))
         before = self.meter.done
         found = estimate_twice(estimate, ones, analytic, bar)
         self.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
-        return found
+        return line.judged(found, self._noise_of(line, sample, noise))
+
+    def _noise_of(self, line: Line, sample: Sample, noise: Array) -> Array:
+        return np.fmax(noise, sample.unit * np.abs(line.values[0][0]))
 
 
 def _constant(value: T) -> Callable[[int], T]:
@@ -115,14 +129,21 @@ def _constant(value: T) -> Callable[[int], T]:
 
 
 def _noise(sample: Sample, output: str) -> float:
-    return float(np.sqrt(np.sum((sample.cotangents[output] * sample.noise[output]) ** 2)))
+    return float(np.hypot.reduce(np.ravel(sample.cotangents[output] * sample.noise[output])))
 
 
 def _functions(meter: Meter, sample: Sample, move: Move) -> Callable[[Array], Array]:
-    """Return the weighted sums of all outputs, a column each, as a function of the step along a direction."""
+    """Return the weighted sums of all outputs, a column each, as a function of the step along a direction.
+
+    They have a constant, the sum of the sizes at the point, because the noise of a sum is that of its terms.
+    """
 
     def sums(values: Mapping[str, Array]) -> list[float]:
-        return [float(np.sum(sample.cotangents[slot.name] * values[slot.name])) for slot in sample.outputs]
+        return [
+            sample.size_of_sum(slot.name)
+            + float(np.sum(sample.cotangents[slot.name] * (values[slot.name] - sample.values[slot.name])))
+            for slot in sample.outputs
+        ]
 
     def functions(steps: Array) -> Array:
         rows: list[list[float]] = []

@@ -37,6 +37,7 @@ class ServerOptions:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timeout: float = 60.0
     tolerances: Tolerances = field(default_factory=Tolerances)
+    record: bool = False
 
 
 class Stopped(Exception):
@@ -93,6 +94,7 @@ def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> 
         seed=options.seed,
         tolerances=options.tolerances,
         config=options.config,
+        record=options.record,
     )
 
 

@@ -3,19 +3,26 @@
 import json
 import time
 from contextlib import closing
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
 from pullback.addresses import CONNECT_S, is_this_machine, public
+from pullback.closing import Closing
 from pullback.errors import BadAnswer, BadArgument, CannotConnect, ConnectionLost, ModelFailed, TimedOut
+from pullback.responses import Response, retry_after
 
 MAX_BYTES = 1 << 26
 MAX_SHOWN = 200
 FIRST_ERROR = 400
+BUSY = (429, 502, 503, 504)
+"""The statuses of a server, or a proxy before it, that has no capacity now: they say nothing of the model."""
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""The pauses before another try, where the answer has no ``Retry-After``, and how many there are."""
+LONGEST_PAUSE_S = 30.0
 
 
-class JsonServer:
+class JsonServer(Closing):
     """A server at a URL, which answers JSON. ``timeout`` limits each answer as a whole, in seconds."""
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -34,10 +41,8 @@ class JsonServer:
             headers={"User-Agent": "python-pullback", "Accept-Encoding": "identity"},
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     def get(self, path: str) -> Any:
@@ -48,7 +53,7 @@ class JsonServer:
         """Send JSON to a path, and return the JSON that is answered.
 
         Raises ``ModelFailed`` for an answer with an error, ``BadAnswer`` for one that is no JSON or too large,
-        ``CannotConnect``, ``TimedOut`` or ``ConnectionLost``.
+        ``CannotConnect``, ``TimedOut`` or ``ConnectionLost``. A server that is busy is asked again.
         """
         content = json.dumps(body, allow_nan=False).encode()
         return self._answer("POST", path, content, {"Content-Type": "application/json", "Accept": accept})
@@ -56,7 +61,13 @@ class JsonServer:
     def _answer(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> Any:
         where = f"{method} {public(self.url)}{path}"
         try:
-            status, body = self._exchange(method, path, content, headers, where)
+            response = self._exchange(method, path, content, headers, where)
+            for pause in PAUSES_S:
+                if response.status not in BUSY:
+                    break
+                wait = retry_after(response)
+                time.sleep(pause if wait is None else min(wait, LONGEST_PAUSE_S))
+                response = self._exchange(method, path, content, headers, where)
         except httpx.ConnectError as error:
             reason = f"cannot connect to {public(self.url)} ({error})"
             raise CannotConnect(f"{reason}: start the server there, or correct the URL") from error
@@ -64,17 +75,18 @@ class JsonServer:
             raise self._timed_out(where) from error
         except httpx.TransportError as error:
             raise ConnectionLost(f"{where}: the connection closed before an answer ({error})") from error
-        if status >= FIRST_ERROR:
-            raise ModelFailed(f"{where}: expected an answer, got status {status}: {_shown(body)}")
+        body = bytes(response.content)
+        if response.status in BUSY:
+            raise TimedOut(f"{where}: the server stays busy, with status {response.status}: try again later")
+        if response.status >= FIRST_ERROR:
+            raise ModelFailed(f"{where}: expected an answer, got status {response.status}: {_shown(body)}")
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             raise BadAnswer(f"{where}: expected JSON, got {_shown(body)}") from error
 
-    def _exchange(
-        self, method: str, path: str, content: bytes | None, headers: dict[str, str], where: str
-    ) -> tuple[int, bytes]:
-        """Return the status and the body of an answer, which arrives in time as a whole."""
+    def _exchange(self, method: str, path: str, content: bytes | None, headers: dict[str, str], where: str) -> Response:
+        """Return an answer, which arrives in time as a whole."""
         end, parts, size = time.monotonic() + self._timeout, list[bytes](), 0
         request = self._client.build_request(method, self.url + path, content=content, headers=headers)
         with closing(self._client.send(request, stream=True)) as response:
@@ -85,7 +97,7 @@ class JsonServer:
                     raise BadAnswer(f"{where}: expected at most {MAX_BYTES >> 20} MiB, got more")
                 if time.monotonic() > end:
                     raise self._timed_out(where)
-        return response.status_code, b"".join(parts)
+        return Response(response.status_code, response.headers, b"".join(parts))
 
     def _timed_out(self, where: str) -> TimedOut:
         return TimedOut(f"{where}: no answer within {self._timeout:g} s: allow more with --timeout")

@@ -14,6 +14,10 @@ from pullback.errors import BadAnswer, BadArgument
 Arrays: TypeAlias = Mapping[str, Array]
 
 MAX_SHOWN = 80
+MAX_NUMBERS = 1 << 24
+"""The most numbers of an input or an output."""
+FREE_SIZE = 3
+"""The size of a dimension that a schema leaves open."""
 
 
 class Slot(NamedTuple):
@@ -159,6 +163,14 @@ def given_array(value: Any, slot: Slot) -> Array:
     if not np.isfinite(found).all():
         raise BadArgument(f"--inputs: {slot.name}: expected finite numbers, got NaN or an infinity")
     return found.astype(slot.dtype).astype(np.float64)
+
+
+def shapes_of(points: Sequence[Point]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input, the same at all points; raise ``BadArgument`` if they differ."""
+    shapes = [{name: x.shape for name, x in point.inputs.items()} for point in points]
+    if any(each != shapes[0] for each in shapes):
+        raise BadArgument(f"--inputs: expected points with the same shapes, {shapes[0]}: check others apart")
+    return shapes[0]
 
 
 def draw_inputs(slots: Sequence[Slot], rng: np.random.Generator) -> dict[str, Array]:

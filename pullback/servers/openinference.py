@@ -14,6 +14,8 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument, ModelFailed
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import (
+    FREE_SIZE,
+    MAX_NUMBERS,
     Arrays,
     Point,
     Request,
@@ -24,14 +26,12 @@ from pullback.servers.model import (
     given_array,
     given_object,
     member,
+    shapes_of,
     shown,
 )
 
 DTYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64"}
 DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
-FREE_SIZE = 3
-"""The size of a dimension that the metadata leave open."""
-MAX_NUMBERS = 1 << 24
 
 
 class OpenInferenceModel:
@@ -64,11 +64,8 @@ class OpenInferenceModel:
             names = f"inputs that are no floats, {', '.join(self._others)}" if self._others else "none"
             raise BadArgument(f"{self.name}: expected inputs of floats in the metadata, got {names}: give --inputs")
         found = [self._given(each) for each in given] or [Point(draw_inputs(self.inputs, rng)) for _ in range(count)]
-        shapes = [{name: x.shape for name, x in point.inputs.items()} for point in found]
-        if any(each != shapes[0] for each in shapes):
-            raise BadArgument(f"--inputs: expected points with the same shapes, {shapes[0]}: check others apart")
         dtypes = {slot.name: slot.dtype for slot in self.inputs}
-        self.inputs = [Slot(name, shape, dtypes.get(name, "float64")) for name, shape in shapes[0].items()]
+        self.inputs = [Slot(name, shape, dtypes.get(name, "float64")) for name, shape in shapes_of(found).items()]
         self.outputs = [
             Slot(name, self._shape(each, name), DTYPES[each["datatype"]])
             for name, each in self._infer(self.name, self._tensors(found[0])).items()

@@ -58,6 +58,10 @@ class Sample:
         """Return the point with one input moved."""
         return replace(self.point, inputs={**self.point.inputs, name: self.point.inputs[name] + by})
 
+    def size_of_sum(self, output: str) -> float:
+        """Return the sum of the sizes of the numbers of an output, weighted with its cotangent."""
+        return float(np.sum(np.abs(self.cotangents[output] * self.values[output])))
+
     def relative_bar(self, pair: Pair) -> float:
         """Return the error of a gradient relative to its largest number."""
         largest = float(np.abs(self.gradients[pair]).max(initial=0.0))
@@ -109,12 +113,17 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     leaves = {name: sample.point.inputs[name].astype(dtype) for name, dtype in dtypes.items()}
     at = {(name, ""): y for name, y in sample.values.items()} | dict(sample.gradients)
 
+    # The squares of huge numbers overflow, and those of tiny ones vanish.
+    sizes = {key: 2.0 ** np.frexp(largest_of(value))[1] for key, value in at.items()}
+    at = {key: value / sizes[key] for key, value in at.items()}
+
     def results(moved: Mapping[str, Array]) -> dict[Pair, Array]:
         inputs = {name: np.asarray(x, np.float64) for name, x in moved.items()}
         point = replace(sample.point, inputs={**sample.point.inputs, **inputs})
         try:
             values = {(name, ""): y for name, y in meter.values(point).items()}
-            return values | gradients(meter, point, sample.cotangents, sample.inputs)
+            found = values | gradients(meter, point, sample.cotangents, sample.inputs)
+            return {key: value / sizes[key] for key, value in found.items()}
         except ModelFailed:
             # Nearby, the model's domain may end.
             return {key: np.full_like(value, np.nan) for key, value in at.items()}
@@ -123,16 +132,17 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     near = noise.measure(list(map(results, noise.perturbations(leaves, units, rng))), at, may_be_narrower=False)
     slopes = {slot.name: FAR * directions(slot, np.ones(slot.shape), rng) for slot in sample.inputs}
     line = [results(noise.scaled(leaves, slopes, float(t))) if t else at for t in noise.NODES]
-    sizes = {key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]))) for key in at}
-    bars = {
-        pair: NOISES * np.fmax(sizes[pair], np.median(sizes[pair])) + ROUNDINGS * sample.unit * largest_of(dx)
-        for pair, dx in sample.gradients.items()
-    }
+    noises = {key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]))) for key in at}
     level = max(
-        (largest_of(sizes[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
+        (largest_of(noises[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
     )
     level = max(level, _nonlinearity(meter, sample, rng))
-    return replace(sample, noise={name: sizes[name, ""] for name in sample.values}, bars=bars, level=level)
+    noises = {key: size * sizes[key] for key, size in noises.items()}
+    bars = {
+        pair: NOISES * np.fmax(noises[pair], np.median(noises[pair])) + ROUNDINGS * sample.unit * largest_of(dx)
+        for pair, dx in sample.gradients.items()
+    }
+    return replace(sample, noise={name: noises[name, ""] for name in sample.values}, bars=bars, level=level)
 
 
 def with_level(sample: Sample, level: float) -> Sample:
@@ -181,10 +191,10 @@ def _of_solver(line: Array) -> Array:
 
 
 def _relative(sample: Sample, output: str, noises: Array) -> float:
-    """Return the noise of the weighted sum of an output, relative to the sum."""
+    """Return the noise of the weighted sum of an output, relative to the sum of the sizes."""
     weights = np.abs(sample.cotangents[output])
-    size = float(np.abs(np.sum(sample.cotangents[output] * sample.values[output])))
-    total = float(np.sqrt(np.sum((weights * noises) ** 2)))
+    size = sample.size_of_sum(output)
+    total = float(np.hypot.reduce(np.ravel(weights * noises)))
     return total / size if size > 0 and np.isfinite(total / size) else 0.0
 
 

@@ -12,6 +12,8 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import (
+    FREE_SIZE,
+    MAX_NUMBERS,
     Arrays,
     Point,
     Request,
@@ -22,14 +24,12 @@ from pullback.servers.model import (
     given_array,
     given_object,
     member,
+    shapes_of,
     shown,
 )
 
 BASE64 = "json+base64"
-FREE_SIZE = 3
-"""The size of a dimension that the schema leaves open."""
 DTYPES = ("float16", "float32", "float64")
-MAX_NUMBERS = 1 << 24
 
 
 class TesseractModel:
@@ -66,9 +66,7 @@ class TesseractModel:
         found = [self._given(each) for each in given] or [
             Point(draw_inputs(self.inputs, rng), self._defaults()) for _ in range(count)
         ]
-        first = {slot.name: found[0].inputs[slot.name].shape for slot in self.inputs}
-        if any(point.inputs[name].shape != shape for point in found for name, shape in first.items()):
-            raise BadArgument(f"--inputs: expected points with the same shapes, {first}: check others apart")
+        first = shapes_of(found)
         self.inputs = [slot._replace(shape=first[slot.name]) for slot in self.inputs]
         answer = self._server.post("/apply", {"inputs": self._document(found[0])}, self._accept)
         self.outputs = [self._at(answer, slot, "apply")[1] for slot in self._open.values()]

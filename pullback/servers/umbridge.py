@@ -9,6 +9,7 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import (
+    MAX_NUMBERS,
     Arrays,
     Point,
     Request,
@@ -21,8 +22,6 @@ from pullback.servers.model import (
     member,
     shown,
 )
-
-MAX_SIZE = 1 << 24
 
 
 class UmBridgeModel:
@@ -113,8 +112,8 @@ class UmBridgeModel:
 
     def _slots(self, call: str, key: str, letter: str) -> list[Slot]:
         sizes = elements(member(self._post(call), key, self._where(call)), self._where(call))
-        if not sizes or not all(type(n) is int and 0 < n <= MAX_SIZE for n in sizes):
-            expected = f"expected sizes from 1 to {MAX_SIZE} as {key!r}"
+        if not sizes or not all(type(n) is int and 0 < n <= MAX_NUMBERS for n in sizes):
+            expected = f"expected sizes from 1 to {MAX_NUMBERS} as {key!r}"
             raise BadAnswer(f"{self._where(call)}: {expected}, got {shown(sizes)}; they may depend on --config")
         is_only = len(sizes) == 1
         return [Slot(letter if is_only else f"{letter}{i}", (n,)) for i, n in enumerate(sizes)]

@@ -137,6 +137,15 @@ def test_the_command_line(here, folder) -> None:
     assert (service.code, service.out.split()[0]) == (0, "square:")
 
 
+def test_an_op_that_fails_everywhere_prints_one_stack_trace(here, folder, tmp_path) -> None:
+    page = (folder / "my_ops" / "cube.py").read_text().replace("return x**3", "raise OSError('no table')")
+    (tmp_path / "cube.py").write_text(page)
+    found = here("pullback", "check", str(tmp_path / "cube.py"), "--check", "value", "--check", "derivative")
+    assert found.code == 1
+    assert "reference raised OSError: no table" in found.out
+    assert found.error.count("Traceback") == 1, found.error
+
+
 def test_a_path_without_a_page_is_refused(here, folder) -> None:
     (folder / "empty").mkdir()
     for path in ("my_ops/none.py", "empty", "./nothing"):

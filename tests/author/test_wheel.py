@@ -1,6 +1,7 @@
 """The wheel, installed into an empty environment and used from an author's folder elsewhere."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 
+from pullback import __version__
 from tests.author.conftest import Ran, pullback
 from tests.conftest import READY, ROOT
 from tests.patience import PATIENCE_S
@@ -87,6 +90,24 @@ def test_the_wheel_has_every_package(wheel) -> None:
         assert f"pullback/{path}" in names
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "app" / "explorer").rglob("*") if path.is_file()}
     assert pages <= {name.removeprefix("pullback/_service/") for name in names}
+
+
+def test_an_index_can_show_the_metadata(wheel) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name)
+    found = Metadata.from_email(text, validate=True)
+    assert (found.name, str(found.version), found.license_expression) == ("pullback", __version__, "Apache-2.0")
+    assert found.summary
+    assert found.requires_python == ">=3.11,<3.14"
+    assert {"serve", "serve-gpu", "jax", "torch", "tensorflow", "pytensor"} <= set(found.provides_extra or ())
+    assert {"Typing :: Typed", "Framework :: Pytest"} <= set(found.classifiers or ())
+    assert found.description_content_type == "text/markdown"
+    # Elsewhere, a relative link or picture leads nowhere.
+    assert found.description
+    targets = re.findall(r"\]\(([^)]+)\)|<img|src=", found.description)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert found.description.startswith("# Pullback\n")
 
 
 def test_an_author_elsewhere(environment, author) -> None:

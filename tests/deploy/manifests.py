@@ -13,10 +13,10 @@ import yaml
 from tests.conftest import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-COMPONENTS = ("gpu", "keys", "ops", "monitoring", "monitoring-keys")
+COMPONENTS = ("gpu", "keys", "ops", "graphs", "monitoring", "monitoring-keys")
 FLEETS: Mapping[str, Sequence[str]] = {
     "base": (),
-    **{name: (name,) for name in ("gpu", "keys", "ops", "monitoring")},
+    **{name: (name,) for name in ("gpu", "keys", "ops", "graphs", "monitoring")},
     "all": COMPONENTS,
 }
 """Which components are added to the base."""

@@ -150,11 +150,13 @@ def test_selectors_find_the_pods(fleet):
 
 def test_mounted_paths_are_those_of_the_settings(fleet, monkeypatch):
     mounts = {mount["mountPath"] for mount in fleet.container["volumeMounts"]}
-    keys = settings_of(fleet, monkeypatch).keys_file
+    settings = settings_of(fleet, monkeypatch)
+    keys, graphs = settings.keys_file, settings.graphs_path
     image = (ROOT / "Dockerfile").read_text()
     assert "/ops-extra" in mounts
     assert "PULLBACK_OPS_PATH=/ops-extra" in image
     assert keys is None or str(keys.parent) in mounts
+    assert graphs is None or str(graphs) in mounts
     assert f"uid {fleet.pod['securityContext']['runAsUser']} " in image
     assert f"PULLBACK_PORT={fleet.container['ports'][0]['containerPort']} " in image
 

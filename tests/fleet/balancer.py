@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S, PAUSE_S
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 ENVIRONMENT = ROOT / "build" / "deploy"
 HOST = "127.0.0.1"
-SERVER = re.compile(r"^ *server (\w+) \S+\n", re.MULTILINE)
+SERVER = re.compile(r"^ *server (\w+) \S+(.*)\n", re.MULTILINE)
 PUBLIC = "bind :443 ssl crt /etc/haproxy/gradients.pem alpn h2,http/1.1"
 STATISTICS = "bind 127.0.0.1:8405"
 UP, DOWN = "UP", "DOWN"
@@ -41,10 +41,13 @@ def rendered(addresses: Mapping[str, str], public: str, statistics: str) -> str:
     Servers without an address are left out.
     """
     text = CONFIG.read_text()
-    assert set(SERVER.findall(text)) >= set(addresses)
-    text = SERVER.sub(
-        lambda found: f"    server {name} {addresses[name]}\n" if (name := found[1]) in addresses else "", text
-    )
+    assert {name for name, _ in SERVER.findall(text)} >= set(addresses)
+
+    def server(found: re.Match[str]) -> str:
+        name, options = found.groups()
+        return f"    server {name} {addresses[name]}{options}\n" if name in addresses else ""
+
+    text = SERVER.sub(server, text)
     for written, own in ((PUBLIC, public), (STATISTICS, statistics)):
         assert text.count(written) == 1
         text = text.replace(written, own)

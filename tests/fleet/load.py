@@ -11,7 +11,7 @@ from typing import Self
 from tests.patience import PATIENCE_S
 
 HOST = "127.0.0.1"
-LIMIT, LIMIT_S = 200_000, 120.0
+LIMIT, LIMIT_S = 200_000, 300.0
 ANSWER_LIMIT = 1 << 22
 
 

@@ -3,17 +3,13 @@
 import contextlib
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import httpx
-
 from tests.conftest import ROOT, Service
 from tests.fleet.balancer import UP, Balancer
-from tests.patience import PATIENCE_S, PAUSE_S
 
 NAMES = ("a", "b", "c")
 PLUGINS = ROOT / "tests" / "http" / "plugins"
@@ -43,15 +39,6 @@ class Member:
         """Start it again, at the same address."""
         self.service.close()
         self.service = self._start()
-
-    def ready(self) -> bool:
-        return httpx.get(f"http://{self.address}/health/ready", timeout=PATIENCE_S).status_code == 200
-
-    def wait_until_not_ready(self) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while self.ready():
-            assert time.monotonic() < until
-            time.sleep(PAUSE_S)
 
 
 class Fleet:

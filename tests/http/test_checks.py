@@ -386,7 +386,7 @@ def test_the_budget_of_a_stream_ends_it(client: httpx.Client) -> None:
 def test_the_budget_of_a_check_ends_it(client: httpx.Client, schemas: dict[str, Any]) -> None:
     found = report(client, "softmax_cross_entropy", budget_s=0.001, checks=["value", "modes"])
     assert found["unfinished"] == sum(len(entry["places"]) for entry in found["checks"]) > 0
-    assert found["checks"][-1]["sentence"].startswith("not run: out of time; raise budget_s (--budget)")
+    assert found["checks"][-1]["sentence"].startswith("not run: out of time; raise budget_s (--seconds)")
     validator(schemas, "CheckAnswer").validate(found)
     assert report(client, "square", budget_s=600, checks=["value"])["unfinished"] == 0
 

@@ -9,7 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answers = Mapping[str, Any]
-"""By path, what is answered: JSON, bytes, a status with JSON, or a function of the request's body that returns them."""
+"""By path, what is answered: JSON, bytes, a status with JSON and perhaps headers, or a function that returns them.
+
+A function takes the request's body.
+"""
 
 
 @contextmanager
@@ -24,10 +27,11 @@ def served(answers: Answers):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             found = answers.get(self.path, (404, {"detail": "Not Found"}))
             found = found(json.loads(body)) if callable(found) else found
-            status, content = found if isinstance(found, tuple) else (200, found)
+            status, content, headers = (*found, {})[:3] if isinstance(found, tuple) else (200, found, {})
             content = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
 

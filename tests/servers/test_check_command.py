@@ -115,6 +115,23 @@ def test_the_second_point_of_the_user_is_not_left_out(run) -> None:
         assert "The checks ended early" in out
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again_and_never_blamed(run, monkeypatch, status) -> None:
+    monkeypatch.setattr("pullback.servers.json_server.PAUSES_S", (0.01, 0.01))
+    count = 0
+
+    def busy(body, every: int):
+        nonlocal count
+        count += 1
+        return (status, {}, {"Retry-After": "0"}) if count % every else umbridge()["/Gradient"](body)
+
+    with served(umbridge(Gradient=lambda body: busy(body, 2))) as url:
+        assert run(f"umbridge+{url}/square", "--budget", "20")[0] == 0
+    with served(umbridge(Gradient=lambda body: (status, {}))) as url:
+        code, out, _ = run(f"umbridge+{url}/square", "--budget", "20")
+        assert (code, "the server stays busy, with status" in out) == (2, True), out
+
+
 def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
     monkeypatch.setattr("pullback.servers.json_server.MAX_BYTES", 1000)
     with served(umbridge(Gradient={"output": [1.0] * 1000})) as url:
@@ -129,12 +146,13 @@ def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
     ("args", "message"),
     [
         (["umbridge+http://127.0.0.1:1/m", "--budget", "4"], "--budget: expected at least 5 evaluations, got 4"),
-        (["umbridge+http://127.0.0.1:1/m", "--budget", "7.5"], "--budget: expected a whole number of evaluations"),
+        (["umbridge+http://127.0.0.1:1/m", "--seconds", "7"], "--seconds: expected none for umbridge+http"),
+        (["square", "--budget", "7"], "--inputs, --config and --budget: expected a server"),
         (["umbridge+http://127.0.0.1:1/m", "--dtype", "float32"], "--dtype: expected none for umbridge+http"),
         (["umbridge+http://127.0.0.1:1/m", "square"], "expected only URLs of servers beside umbridge+http"),
         (["umbridge+http://127.0.0.1:1/m", "--check", "modes"], "--check: expected some of derivative, determinism"),
         (["grpc+http://127.0.0.1:1/m"], "expected a URL that begins with one of umbridge+http, tesseract+http, oip+"),
-        (["square", "--inputs", "[1]"], "--inputs and --config: expected a server"),
+        (["square", "--inputs", "[1]"], "--inputs, --config and --budget: expected a server"),
     ],
 )
 def test_options_that_do_not_fit(run, args, message) -> None:

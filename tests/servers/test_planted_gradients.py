@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
+from pullback.servers.model import Slot
 from tests.servers.models import (
     PRODUCTS,
     QUARTIC,
@@ -56,9 +57,9 @@ def test_one_wrong_number_fails(spoil, budget: int) -> None:
 
 
 def test_a_small_error_is_told_with_its_number_and_its_request() -> None:
-    document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-9, 1], calls=[]))
+    document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-3, 1], calls=[]))
     (entry,) = [entry for entry in document["checks"] if entry["verdict"] == "fail"]
-    assert 0 < entry["worst"]["relative"] < 1e-8
+    assert 0 < entry["worst"]["relative"] < 2e-3
     assert entry["reproduce"].startswith("curl -s http://localhost/Gradient ")
 
 
@@ -89,6 +90,39 @@ def test_the_tolerance_of_a_solver_is_measured_not_blamed(budget: int, seed: int
     assert not failed(check(solver(1e-6), budget, seed))
     if budget >= 100:
         assert "derivative" in failed(check(solver(1e-6, factor=1.05), budget, seed))
+
+
+def test_an_error_that_a_tolerance_of_a_solver_explains_is_inconclusive() -> None:
+    found = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * (1 + 1e-7), calls=[]))
+    (entry,) = [entry for entry in found["checks"] if entry["check"] == "derivative"]
+    assert entry["verdict"] == "inconclusive"
+    assert "off by no more than a solver's tolerance" in entry["sentence"]
+    assert "off by up to 1e-07 of it, which is wrong unless the model iterates" in entry["sentence"]
+
+
+def fixed_point(x: Array) -> Array:
+    """Return the solution of u = cos(u x)/2 + 0.3 roll(u), iterated until it moves by less than 1e-8."""
+    u, last = np.ones_like(x), np.full_like(x, np.inf)
+    while np.abs(u - last).max() >= 1e-8:
+        u, last = 0.5 * np.cos(u * x) + 0.3 * np.roll(u, 1), u
+    return u
+
+
+def its_jacobian(at: dict[str, Array]) -> dict[tuple[str, str], Array]:
+    x = at["x"]
+    u = fixed_point(x)
+    s = 0.5 * np.sin(u * x)
+    matrix = np.eye(len(x)) + np.diag(s * x) - 0.3 * np.roll(np.eye(len(x)), 1, axis=0)
+    return {("y", "x"): np.linalg.solve(matrix, -np.diag(s * u))}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("budget", [5, 60, 120, 300])
+def test_an_iteration_that_stops_early_beside_its_exact_adjoint_is_not_blamed(budget: int, seed: int) -> None:
+    slots = [Slot("x", (3,))], [Slot("y", (3,))]
+    model = FunctionModel(lambda at: {"y": fixed_point(at["x"])}, its_jacobian, *slots)
+    assert not failed(check(model, budget, seed))
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: 1.05 * dx, calls=[]), 300, seed))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -137,3 +171,54 @@ def test_the_scope_says_what_is_not_shown() -> None:
 def test_a_small_difference_that_a_solver_may_explain_is_told_so() -> None:
     (entry,) = [e for e in check(solver(1e-12, factor=1.005), 20)["checks"] if e["verdict"] == "fail"]
     assert "a solver's tolerance above 1e-6 would explain it" in entry["sentence"]
+
+
+def scalar(f, df, slots: int = 5) -> FunctionModel:
+    """Return a model of f(x) for each of the numbers of x."""
+    inputs, outputs = [Slot("x", (slots,))], [Slot("y", (slots,))]
+    return FunctionModel(lambda at: {"y": f(at["x"])}, lambda at: {("y", "x"): np.diag(df(at["x"]))}, inputs, outputs)
+
+
+def offset(x: Array) -> Array:
+    return 1e6 + x**2
+
+
+@pytest.mark.parametrize("budget", [5, 20, 60, 120])
+@pytest.mark.parametrize("spoil", [lambda dx, dy: 2 * dx, lambda dx, dy: 0 * dx], ids=["twice", "zero"])
+def test_a_wrong_gradient_beside_a_large_constant_never_passes(spoil, budget: int) -> None:
+    model = scalar(offset, lambda x: 2 * x)
+    assert not failed(check(model, budget))
+    wrong = check(replace(model, spoil_vjp=spoil, calls=[]), budget)
+    assert wrong["verdict"] == ("fail" if budget == 120 else "inconclusive")
+
+
+@pytest.mark.parametrize("budget", [20, 300])
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_huge_and_tiny_numbers(size: float, budget: int) -> None:
+    model = scalar(lambda x: size * np.exp(x), lambda x: size * np.exp(x))
+    assert check(model, budget)["verdict"] == "pass"
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: 1.01 * dx, calls=[]), budget))
+
+
+@pytest.mark.parametrize("budget", [5, 20, 600])
+def test_a_constant_has_the_derivative_0(budget: int) -> None:
+    model = scalar(lambda x: np.full_like(x, 3.0), np.zeros_like)
+    assert check(model, budget)["verdict"] == "pass"
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: dx + dy, calls=[]), budget))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("budget", [5, 60, 600])
+def test_a_function_that_oscillates_between_the_steps_is_not_blamed(budget: int, seed: int) -> None:
+    model = scalar(lambda x: np.sin(1000 * x), lambda x: 1000 * np.cos(1000 * x))
+    assert not failed(check(model, budget, seed))
+
+
+@pytest.mark.parametrize("budget", [*RICH, *POOR])
+def test_a_transposed_matrix_fails(budget: int) -> None:
+    matrix = np.arange(9.0).reshape(3, 3) ** 2
+    slots = [Slot("x", (3,))], [Slot("y", (3,))]
+    for right in (True, False):
+        jacobian = matrix if right else matrix.T
+        model = FunctionModel(lambda at: {"y": matrix @ at["x"]}, lambda _, j=jacobian: {("y", "x"): j}, *slots)
+        assert ("derivative" not in failed(check(model, budget))) == right

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, cast
 from app.errors import Overloaded, PullbackError, wrong
 from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
+from app.gradcheck import record
 from app.gradcheck.job import Job
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.places import merge
@@ -78,7 +79,8 @@ class Requested:
                     yield event
                 done += len(steps)
                 pace.leave(check.report)
-                reports.append(check.report.document())
+                page = engine.registry.pages.get(engine.op(check.job.op).owner)
+                reports.append(record.with_origin(check.report.document(), page))
                 yield {"event": "report", "report": reports[-1]}
             yield _summary(reports, time.monotonic() - began)
         except PullbackError as error:
@@ -127,6 +129,7 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
         relative=request.tolerances.relative,
         work=engine.check_work,
         max_elements=engine.max_elements,
+        record=isinstance(request, ChecksRequest) and request.record,
     )
 
 

@@ -66,6 +66,9 @@ class ChecksRequest(_CheckOptions):
     """The ops to check."""
 
     ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all ops.")
+    record: bool = Field(
+        default=False, description="Add values and derivatives at the points of the checks to the reports."
+    )
     findings: bool = Field(default=False, description="Send each finding as an event when its step has ended.")
 
 
@@ -147,6 +150,28 @@ class Coverage(BaseModel):
     compared: int = Field(description="Numbers that could be compared.")
 
 
+class RecordedArray(BaseModel):
+    """Numbers of an output or of a derivative at a point of the checks, in mode graph."""
+
+    attrs: dict[str, Any]
+    point: str = Field(description="A digest of the inputs, the cotangents and the vectors.")
+    dtype: str
+    order: int = Field(description="0: an output, 1: the gradient of an input, 2: its Hessian-vector product.")
+    slot: str = Field(description="The output or the input.")
+    shape: list[int]
+    at: list[int] = Field(description="The flat indices of the numbers, at most 64, spread over the array.")
+    values: list[Number]
+    error_bars: list[Number] = Field(description="How far rounding may move each number.")
+
+
+class Record(BaseModel):
+    """What an op computes, to compare with what another version of it computes."""
+
+    digest: str = Field(description="A digest of the op's page, and of its C++ source.")
+    versions: dict[str, str] = Field(description="The versions of Pullback, TensorFlow, NumPy and Python.")
+    arrays: list[RecordedArray]
+
+
 class CheckAnswer(OperationAnswer):
     """The report on one op."""
 
@@ -162,6 +187,7 @@ class CheckAnswer(OperationAnswer):
     unfinished: int = Field(description="Checks not run, because the time was over.")
     coverage: list[Coverage] = Field(description="By check, order and dtype.")
     checks: list[CheckEntry]
+    record: Record | None = Field(default=None, description="If requested of /v1/checks.")
 
 
 class WorstGradient(BaseModel):
@@ -231,7 +257,7 @@ class ProgressEvent(_Event):
 
     event: Literal["progress"]
     op: str = Field(description="The op of the step.")
-    check: CheckName = Field(description="The check of the step.")
+    check: CheckName | Literal["record"] = Field(description="The check of the step.")
     done: int = Field(description="The number of finished steps.")
     steps: int = Field(description="The number of steps.")
     left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")

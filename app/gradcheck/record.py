@@ -1,0 +1,92 @@
+"""Records: an op's values and derivatives at the points of its checks, to compare with those of another version."""
+
+import hashlib
+import logging
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from app.errors import DeadlinePassed, OpFailed, PullbackError, Unprocessable
+from app.gradcheck.report import RECORD, Report, Step
+from app.gradcheck.sample import Sample
+from app.gradcheck.target import Target
+from app.runtime.cancellation import Checkpoint
+from app.runtime.modes import Key
+from pullback import __version__
+from pullback.gradcheck.recorded import digest_of, recorded
+
+log = logging.getLogger("pullback")
+
+ORDERS: Mapping[str | int, int] = {"outputs": 0, "gradients": 1, "products": 2}
+
+
+class RecordStep(Step):
+    """The step that records an op with one choice of attributes, in mode graph and in every dtype."""
+
+    def run(self, checkpoint: Checkpoint) -> None:
+        """Keep what is recorded as an entry of its own kind; nothing if the op is broken."""
+        self.has_begun, self.target.checkpoint = True, checkpoint
+        arrays = list[dict[str, Any]]()
+        with np.errstate(all="ignore"):
+            try:
+                if id(self.target) not in self.report.broken:
+                    arrays = list(_arrays(self.target))
+            except DeadlinePassed:
+                raise
+            except PullbackError:
+                log.warning("op %s: nothing is recorded", self.report.op.name, exc_info=True)
+        self.entries.append({RECORD: arrays})
+        self.publish(self.entries[-1])
+        self.has_ended = True
+
+
+def add_steps(report: Report) -> None:
+    """Add the steps that record an op, after those of its checks: one for each choice of attributes in its examples."""
+    targets = dict.fromkeys(step.target for step in report.steps)
+    report.steps += [RecordStep(RECORD, target, report) for target in targets if target.has_example]
+
+
+def with_origin(document: dict[str, Any], page: Path | None) -> dict[str, Any]:
+    """Return a report whose record, if it has one, says of which page it is, and of which versions."""
+    if (found := document.get(RECORD)) is not None:
+        digest = hashlib.sha256()
+        for path in () if page is None else (page, page.with_suffix(".cc")):
+            digest.update(path.read_bytes() if path.is_file() else b"")
+        versions = {"pullback": __version__, "tensorflow": tf.__version__, "numpy": np.__version__}
+        versions["python"] = platform.python_version()
+        found |= {"digest": digest.hexdigest(), "versions": versions}
+    return document
+
+
+def _arrays(target: Target) -> Iterator[dict[str, Any]]:
+    for sample in target.samples:
+        for dtype in target.dtypes:
+            # An op may reject a point in a narrower dtype, or fail there.
+            with suppress(OpFailed, Unprocessable):
+                if (narrow := target.in_dtype(sample, dtype)) is not None:
+                    point = _digest(target.attrs, narrow)
+                    for key in narrow.values:
+                        if key[0] in ORDERS:
+                            yield {
+                                **{"attrs": dict(target.attrs), "point": point, "dtype": dtype},
+                                **_array(sample, narrow, key),
+                            }
+
+
+def _array(wide: Sample, narrow: Sample, key: Key) -> dict[str, Any]:
+    """Return the numbers of one value with their error bars."""
+    value, dtype = narrow.values[key], narrow.point.spec.dtype
+    bars = np.zeros(()) if value.dtype.kind in "iub" else wide.error_bound(key, dtype)
+    return {"order": ORDERS[key[0]], "slot": key[1], **recorded(value, bars)}
+
+
+def _digest(attrs: Mapping[str, Any], sample: Sample) -> str:
+    """Return a digest of where the op is evaluated."""
+    fields = {"x": sample.point.inputs, "dy": sample.cotangents, "v": sample.vectors}
+    named = ((f"{field} {name}", x) for field, arrays in fields.items() for name, x in arrays.items())
+    return digest_of(attrs, named)

@@ -1,0 +1,85 @@
+"""A report on one op as HTML: its verdict, its findings with their worst numbers, and a table of all checks."""
+
+import math
+import xml.etree.ElementTree as ET
+
+from pullback.html.plots import bars_off, beside, distances
+from pullback.html.style import SIGNS, STYLE
+from pullback.html.tree import element, header, markup
+from pullback.places import place, summary
+from pullback.reports import Check, Report, Worst
+
+MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
+"""The most findings that are written out, and the most rows of the table of checks."""
+TOLD = ("fail", "error", "inconclusive")
+
+
+def fragment(report: Report) -> str:
+    """Return a report as a part of a page, such as a notebook, with its style."""
+    return markup(element("div", element("style", STYLE), *section(report), class_="pullback"))
+
+
+def verdict(text: str) -> ET.Element:
+    """Return a verdict with its sign."""
+    return element("span", f"{SIGNS.get(text, '')} {text}", class_=text)
+
+
+def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
+    """Return the elements of a report; ``anchor`` is the id that links lead to."""
+    told = [check for check in report.checks if check.verdict in TOLD]
+    facts = f"{report.points} numbers, {report.evaluations} evaluations, {report.seconds:.2f} s, seed {report.seed}"
+    parts = [
+        element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
+        element("p", report.sentence),
+        element("p", facts, class_="dim"),
+    ]
+    if scope := report.document.get("scope"):
+        parts.append(element("p", str(scope), class_="dim"))
+    parts += [_finding(check) for check in told[:MOST_FINDINGS]]
+    if len(told) > MOST_FINDINGS:
+        parts.append(element("p", f"and {len(told) - MOST_FINDINGS} more findings", class_="dim"))
+    if (plot := distances(report.checks)) is not None:
+        heading = "The worst number of each finding, in error bars (beyond 1: wrong)"
+        parts.append(element("details", element("summary", heading), plot, open="" if told else None))
+    rows = [_row(check) for check in report.checks[:MOST_ROWS]]
+    titles = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
+    table = element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
+    return [*parts, element("details", element("summary", f"All {len(report.checks)} findings"), table)]
+
+
+def _finding(check: Check) -> ET.Element:
+    parts = [element("h3", verdict(check.verdict), f" {place(check)}"), element("p", check.sentence)]
+    if places := summary(check.places):
+        parts.append(element("p", places, class_="dim"))
+    if check.inconclusive:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in check.inconclusive.items())
+        parts.append(element("p", f"no verdict: {reasons}", class_="dim"))
+    if check.verdict == "fail" and check.worst is not None:
+        parts.append(element("p", _worst(check.worst, check.input or f"d{check.output}")))
+        if (plot := beside(check.worst)) is not None:
+            parts.append(plot)
+    if check.reproduce is not None:
+        where = f"{check.shows} of" if check.shows else "to reproduce"
+        parts += [element("p", where, class_="dim"), element("pre", check.reproduce)]
+    return element("div", *parts, class_=f"finding {check.verdict}")
+
+
+def _worst(worst: Worst, leaf: str) -> str:
+    index = "" if worst.index is None else f" [{', '.join(map(str, worst.index))}]"
+    at = "" if worst.x is None else f" at {leaf} = {worst.x:.9g}"
+    sizes = (("difference {:.3g}", worst.absolute), ("relative {:.3g}", worst.relative), ("{:.3g} ULP", worst.ulps))
+    known = ", ".join(text.format(size) for text, size in sizes if math.isfinite(size))
+    expected = f"expected {worst.numeric:.9g} ± {worst.error_bar:.2g}"
+    if math.isinf(worst.error_bar):
+        return f"worst element{index}{at}: {worst.analytic:.9g}, expected a finite number"
+    return f"worst element{index}{at}: {worst.analytic:.9g}, {expected}{f' ({known})' if known else ''}"
+
+
+def _row(check: Check) -> ET.Element:
+    worst = check.worst
+    has_bar = worst is not None and not math.isinf(worst.error_bar)
+    numbers = [str(check.points), str(check.compared)]
+    numbers += [f"{bars_off(worst):.2g}", f"{worst.ulps:.3g}"] if worst is not None and has_bar else ["", ""]
+    numbers.append(f"{check.seconds:.3f}")
+    cells = [element("td", verdict(check.verdict)), element("td", place(check), title=check.sentence)]
+    return element("tr", *cells, *(element("td", text, class_="number") for text in numbers))

@@ -1,0 +1,92 @@
+"""The command line: checks, how they end, and what they write."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from functools import partial
+
+import pytest
+
+from tests.client.conftest import client_environment, command
+from tests.client.documents import FAILING, PASSING, stream
+from tests.client.fake_servers import event_stream
+from tests.patience import PATIENCE_S
+
+
+def test_check(process, tmp_path) -> None:
+    files = {name: tmp_path / name for name in ("json", "junit")}
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    result = process("check", "square", "round_ste", "--check", "derivative", "--dtype", "float64", *options)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert [line.partition(" (")[0] for line in lines[:2]] == ["square: pass", "round_ste: pass"]
+    assert lines[2].startswith("2 passed, 0 failed, 0 inconclusive of 2 ops in ")
+    assert [report["op"] for report in json.loads(files["json"].read_text())["reports"]] == ["square", "round_ste"]
+    assert files["junit"].read_text().count("<testsuite ") == 2
+    assert "\x1b" not in result.out
+
+
+def test_a_truncated_stream_of_checks_is_an_error(run, fake_server, tmp_path) -> None:
+    server = fake_server(event_stream(*stream(PASSING)[:-1], is_cut=True))
+    result = run("check", "--junit", str(tmp_path / "x"), url=server.url)
+    assert result.out.startswith("square: pass")
+    assert "closed the connection" in result.error
+    assert not (tmp_path / "x").exists()
+
+
+def test_ctrl_c_prints_and_writes_what_was_checked(fake_server, tmp_path) -> None:
+    *events, _ = stream(PASSING, FAILING)
+    server = fake_server(event_stream(*events[:-1], is_held=True))
+    file = tmp_path / "reports.json"
+    with subprocess.Popen(
+        command("check", "--json", str(file)),
+        env=client_environment(server.url) | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background lets them ignore Ctrl-C.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - this process has one thread
+    ) as running:
+        assert running.stdout
+        first = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        rest, err = running.communicate(timeout=PATIENCE_S)
+    assert first == "square: pass (1 passed, 1 skipped; 0.52 s)\n"
+    # The signal may arrive within a print, and rich then prints the line twice.
+    assert rest.removeprefix(first) == "interrupted: 1 of 2 ops are checked\n"
+    assert (running.returncode, err) == (130, "")
+    assert [report["op"] for report in json.loads(file.read_text())["reports"]] == ["square"]
+    assert server.finished.wait(PATIENCE_S)
+
+
+def test_reports_on_standard_output_are_nothing_but_json(process) -> None:
+    done = process("check", "square", "--check", "contract", "--json", "-")
+    assert done.code == 0
+    assert [report["op"] for report in json.loads(done.out)["reports"]] == ["square"]
+    assert done.err.startswith("square: pass (")
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_colours_and_a_table(service) -> None:
+    ours, theirs = pty.openpty()
+    environ = client_environment(service.url) | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command("check", "square", "--order", "1"), env=environ, stdout=theirs) as running:
+        os.close(theirs)
+        shown = read_all(ours)
+    assert running.returncode == 0
+    assert "━" in shown
+    assert "\x1b[32m" in shown
+    assert "1 passed, 0 failed" in shown
+
+
+def read_all(terminal: int) -> str:
+    pieces = []
+    try:
+        while piece := os.read(terminal, 4096):
+            pieces.append(piece)
+    except OSError:  # Linux raises EIO when the other side of the terminal is closed
+        pass
+    os.close(terminal)
+    return b"".join(pieces).decode()
