@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from app.autodiff.binding import need_order
-from app.autodiff.derivatives import vjp
+from app.autodiff.derivatives import Absent, forward, vjp
+from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
 from app.errors import wrong
 from app.gradcheck import random_arrays, rounding
@@ -103,6 +104,11 @@ def _check(point: Point, wanted: Wanted) -> None:
         expected = f"some of {', '.join(point.spec.inputs.differentiable) or 'no inputs'}, which are differentiable"
         message = f"nothing to differentiate in {point.spec.dtype}"
         raise wrong(("wrt",), message, expected=expected, got=", ".join(wanted.wrt))
+    if not point.spec.outputs.differentiable:
+        message = f"op {point.op.name} has no differentiable output in {point.spec.dtype}"
+        raise wrong(("dtype",), message, expected="an op with a gradient", got=point.op.name)
+    if isinstance(point.op, DerivedOp):
+        _check_derived(point, wanted)
     need_order(point.op, point.spec.attrs, wanted.order)
     _ = vjp(point, tuple(wanted.wrt), wanted.cotangents, batched=False, outputs=False)
     for name, tangent in (wanted.tangents or {}).items():
@@ -116,6 +122,18 @@ def _check(point: Point, wanted: Wanted) -> None:
     if (work := EVALUATIONS * each * count) > wanted.work:
         message = f"{count} derivatives evaluate {work} numbers; request some (wrt), or one along tangents"
         raise wrong(("inputs",), message, expected=f"at most {wanted.work} (PULLBACK_CHECK_WORK)", got=str(work))
+
+
+def _check_derived(point: Point, wanted: Wanted) -> None:
+    """Raise ``Unprocessable`` for what a derived op may lack: a claim of its own, and some of its outputs."""
+    name = point.op.name
+    if wanted.claim:
+        message = f"op {name} is derived, and has no claim of its own"
+        raise wrong(("claim",), message, expected="false, or a registered op", got="true")
+    for output, y in forward(point).run().items():
+        if isinstance(y, Absent):
+            message = f"output {output} of op {name} does not exist ({y.replace('_', ' ')})"
+            raise wrong(("inputs",), message, expected="an op with all of its outputs", got=name)
 
 
 def _sample(point: Point, wanted: Wanted) -> Sample:

@@ -53,6 +53,14 @@ def test_a_formula_is_itself_the_derivative(client: httpx.Client) -> None:
     assert abs(along["derivative"] - 5.5) <= along["error_bar"]
 
 
+def test_what_a_derived_op_may_lack_is_named(client: httpx.Client, plugged: httpx.Client) -> None:
+    body = {"inputs": {"x": [1.0, 2.0], "dy": [3.0, 5.0]}}
+    assert fault(post(client, "log1pexp2.vjp", "numeric", **body, claim=True))["loc"] == ["claim"]
+    inputs = {"x": [1.0, 2.0], "gauge": [[1.0, 2.0, 3.0]], "dy": [3.0, 5.0]}
+    assert "dgauge" in fault(post(plugged, "offset.vjp", "numeric", inputs=inputs))["message"]
+    assert "no differentiable output" in fault(post(plugged, "sleepy", "numeric", inputs={"x": 0.0}))["message"]
+
+
 def test_kinks_and_jumps_have_no_derivative(client: httpx.Client) -> None:
     found = numeric(client, "sign", inputs={"x": [0.0, 2.0]})["derivatives"]["x"]
     assert found == {"derivative": ["NaN", 0.0], "error_bar": ["Infinity", found["error_bar"][1]]} | {

@@ -23,6 +23,7 @@ export class LineFields {
     this.address = settings.address;
     this.changed = changed;
     this.root = make("div", { class: "fields", role: "group", "aria-label": "Line of the plot" });
+    settings.addEventListener("change", () => this.#draw());
     this.#draw();
   }
 
@@ -83,11 +84,8 @@ export class LineFields {
     fill(
       this.root,
       choice("through example", this.contract.examples.map((each) => each.name), this.example?.name ?? "", (name) => {
-        this.address.set({ along: "", from: "", to: "", c: "" });
-        const example = this.contract.examples.find((each) => each.name === name);
-        this.address.set({ example: name });
-        this.#draw();
-        this.settings.take(example?.attrs ?? {});
+        this.address.set({ from: "", to: "", c: "" });
+        this.settings.take(name);
       }),
       choice("direction v", options, along, (value) => set({ along: value === "given" ? `given:${given()}` : value })),
       isGiven && line("v, in JSON", along.slice("given:".length), (text) => set({ along: `given:${text}` }), { size: 28 }),

@@ -35,18 +35,25 @@ export class Settings extends EventTarget {
     return this.address.get("mode");
   }
 
+  /** The attributes: those of the example, with what the address has. */
   get attrs() {
-    return attributesOf(this.schemas, this.address.all("a."));
+    return { ...this.#base, ...attributesOf(this.schemas, this.address.all("a.")) };
+  }
+
+  /** The attributes of the example, for which its inputs are meant. */
+  get #base() {
+    const { examples } = this.contract;
+    return (examples.find((each) => each.name === this.address.get("example")) ?? examples[0])?.attrs ?? {};
   }
 
   /**
-   * Take the attributes of an example.
+   * Take the attributes of an example, by its name.
    *
-   * @param {Record<string, unknown>} attrs
+   * @param {string} example
    */
-  take(attrs) {
+  take(example) {
     this.address.clear("a.");
-    this.address.set(Object.fromEntries(Object.entries(attrs).map(([name, value]) => [`a.${name}`, String(value)])));
+    this.address.set({ example: example === this.contract.examples[0]?.name ? "" : example, along: "" });
     this.#draw();
     this.dispatchEvent(new Event("change"));
   }
@@ -57,9 +64,12 @@ export class Settings extends EventTarget {
       this.dispatchEvent(new Event("change"));
     };
     const { contract, floats } = this;
+    const schemas = Object.fromEntries(
+      Object.entries(this.schemas).map(([name, schema]) => [name, { ...schema, default: this.#base[name] ?? schema.default }]),
+    );
     fill(
       this.root,
-      ...attributeFields(this.schemas, this.address.all("a."), (name, text) => set(`a.${name}`, text)),
+      ...attributeFields(schemas, this.address.all("a."), (name, text) => set(`a.${name}`, text)),
       floats.length > 1 && choice("dtype", floats, this.dtype, (text) => set("dtype", text === floats[0] ? "" : text)),
       choice("mode", [{ value: "", text: "the default" }, ...contract.modes], this.mode, (text) => set("mode", text)),
     );

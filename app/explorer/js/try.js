@@ -44,7 +44,7 @@ export class Try {
     this.answer = make("div", { class: "answer", "aria-live": "polite" });
     this.code = make("div", { class: "snippets" });
     this.root = make("div", {}, this.form, this.answer, this.code);
-    settings.addEventListener("change", () => this.#snippets());
+    settings.addEventListener("change", () => this.#draw());
     this.#draw();
     if (this.address.get("t")) this.run();
   }
@@ -52,6 +52,12 @@ export class Try {
   get operation() {
     const name = this.address.get("t", "gradients");
     return name in OPERATIONS ? name : "gradients";
+  }
+
+  /** The example whose inputs and attributes are those that are not given. */
+  get example() {
+    const { examples } = this.contract;
+    return examples.find((each) => each.name === this.address.get("example")) ?? examples[0];
   }
 
   /** Ask the service, and show the answer. */
@@ -79,8 +85,7 @@ export class Try {
   }
 
   #draw() {
-    const { contract } = this;
-    const [first] = contract.examples;
+    const { contract, example } = this;
     const fields = OPERATIONS[this.operation] ?? [];
     const derived = contract.derivations.map((name) => `${contract.name}.${name}`);
     const operations = Object.keys(OPERATIONS).filter((name) => this.#has(name));
@@ -95,14 +100,14 @@ export class Try {
         { class: "fields" },
         choice("operation", operations, this.operation, redraw),
         ORDERED.includes(this.operation) && choice("order", this.operation === "numeric" ? ["1", "2"] : ["1", "2", "3", "4"], this.#order, (text) => this.#set("order", text)),
-        contract.examples.length > 1 && choice("example", ["", ...contract.examples.map((each) => each.name)], "", (name) => this.#take(name)),
+        contract.examples.length > 1 && choice("example", contract.examples.map((each) => each.name), example?.name ?? "", (name) => this.#take(name)),
         derived.length > 0 && choice("derived op", ["", ...derived], "", (name) => name && location.assign(pageOf(name))),
       ),
-      ...contract.inputs.map((slot) => this.#tensor("inputs", slot, first?.inputs[slot.name])),
+      ...contract.inputs.map((slot) => this.#tensor("inputs", slot, example?.inputs[slot.name])),
       ...fields.flatMap(({ of, field, isRequired }) =>
         contract[of]
           .filter((slot) => slot.differentiable)
-          .map((slot) => this.#tensor(field, slot, isRequired ? first?.inputs[slot.name] : undefined)),
+          .map((slot) => this.#tensor(field, slot, isRequired ? example?.inputs[slot.name] : undefined)),
       ),
       make("button", { type: "submit", class: "primary" }, "Evaluate"),
     );
@@ -153,24 +158,18 @@ export class Try {
 
   /** @param {string} name */
   #take(name) {
-    const example = this.contract.examples.find((each) => each.name === name);
-    if (!example) return;
-    const { operation } = this;
     this.address.clear("t.");
-    const inputs = Object.entries(example.inputs).map(([input, value]) => [`t.inputs.${input}`, JSON.stringify(value)]);
-    this.address.set({ ...Object.fromEntries(inputs), t: operation });
-    this.settings.take(example.attrs);
+    this.settings.take(name);
     this.#draw();
   }
 
   /** Return the body of the request; raises an error for a text that is not JSON. */
   #body() {
-    const { contract, settings } = this;
-    const [first] = contract.examples;
+    const { example, settings } = this;
     /** @type {Record<string, unknown>} */
-    const body = { inputs: this.#tensors("inputs", "inputs", first?.inputs) };
+    const body = { inputs: this.#tensors("inputs", "inputs", example?.inputs) };
     for (const { of, field, isRequired } of OPERATIONS[this.operation] ?? []) {
-      const tensors = this.#tensors(field, of, isRequired ? first?.inputs : undefined);
+      const tensors = this.#tensors(field, of, isRequired ? example?.inputs : undefined);
       if (Object.keys(tensors).length) body[field] = tensors;
     }
     if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
