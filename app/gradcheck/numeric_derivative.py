@@ -175,6 +175,8 @@ class _Work:
             value, error = self._formula
             return self._known(value[name], error[name] + self._bar(name))
         x = np.asarray(self.sample.point.inputs[name], np.float64).ravel()
+        if not x.size:
+            return Derivatives(x, x, x)
         analytic, bar = self._analytic(name).ravel(), self._bar(name).ravel()
         if self.sample.is_elementwise:
             return self._estimate(move_all(self._objective, name), self._step(name, x), analytic, bar)
@@ -185,7 +187,7 @@ class _Work:
             functions = move_one(self._objective, name, some)
             parts.append(self._estimate(functions, self._step(name, x[some]), analytic[some], bar[some]))
         names = ("derivative", "error_bar", "status")
-        return Derivatives(*(np.concatenate([getattr(part, name) for part in parts] or [x]) for name in names))
+        return Derivatives(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def along(self, direction: Arrays) -> Derivatives:
         """Return the derivative along a direction."""

@@ -96,6 +96,17 @@ def test_a_derived_op_has_numeric_derivatives(client: httpx.Client) -> None:
         assert (np.abs(value - right) <= bar).all()
 
 
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("op", ["square", "clip_gradient", "safe_norm", "multiply", "sum"])
+def test_empty_inputs_have_empty_derivatives(client: httpx.Client, op: str, order: int) -> None:
+    names = [slot["name"] for slot in client.get(f"/v1/ops/{op}").json()["inputs"]]
+    empty: dict[str, Any] = {name: [] for name in names}
+    found = numeric(client, op, inputs=empty, order=order)
+    assert found["derivatives"] == dict.fromkeys(names, {"derivative": [], "error_bar": [], "status": []})
+    along = numeric(client, op, inputs=empty, order=order, tangents=empty)["along"]
+    assert (along["derivative"], along["status"]) == (0.0, "ok")
+
+
 @pytest.mark.parametrize(
     ("body", "loc"),
     [

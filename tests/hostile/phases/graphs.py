@@ -74,7 +74,7 @@ def _name(stage: Stage, document: dict[str, Any]) -> str:
 
 def _use(rng: random.Random, name: str) -> Request:
     """Return a request for a graph, with values that it may not accept."""
-    operation = rng.choice(["forward", "vjp", "gradients", "hvp", "jacobian", "verify"])
+    operation = rng.choice(["forward", "vjp", "gradients", "hvp", "jacobian", "numeric", "verify"])
     value = rng.choice(VALUES)
     fields: dict[str, Any] = {"inputs": dict.fromkeys(("x", "z"), value)}
     if operation == "hvp":
