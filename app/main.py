@@ -56,6 +56,8 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
     if metrics:
         document = "Validated requests in the cache, without their tensors."
         metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
+        document = "Posted graphs in the memory of the process."
+        metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
         document = "Requests answered on the fast path."
         metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)
 

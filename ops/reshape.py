@@ -62,5 +62,8 @@ OP = Op(
     source="https://www.tensorflow.org/api_docs/python/tf/reshape",
     sizes=sizes,
     sample=sample,
-    examples=(Example("matrix", {"x": [1.0, -2.0, 0.5, 0.5, 3.0, 1.0]}, {"rows": 2, "columns": 3}),),
+    examples=(
+        Example("number", {"x": [1.5]}),
+        Example("matrix", {"x": [1.0, -2.0, 0.5, 0.5, 3.0, 1.0]}, {"rows": 2, "columns": 3}),
+    ),
 )

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
+from urllib.parse import quote
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class Graph:
     def __init__(self, inputs: list[str]) -> None:
         """Start with the names of the inputs."""
         self.document: Document = {"inputs": inputs, "nodes": [], "outputs": {}}
+        self.callers = list[Any]()
         self._names = set(inputs)
 
     def add(self, op: str, inputs: Any, attrs: Mapping[str, Any]) -> "Value":
@@ -124,10 +126,19 @@ class Value:
         return apply("transpose", (self,))
 
 
+def is_traced(inputs: Sequence[Any]) -> bool:
+    """Return whether a function gets values, inside one that is composed."""
+    return any(isinstance(value, Value) for value in inputs)
+
+
 def apply(
-    op: str, inputs: Sequence[Any], named: Mapping[str, Any] | None = None, attrs: Mapping[str, Any] | None = None
+    op: str,
+    inputs: Sequence[Any],
+    named: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    caller: Any = None,
 ) -> Value:
-    """Return the value of a call of an op inside the function that is composed.
+    """Return the value of a call of an op inside the function that is composed; ``caller`` is noted in the graph.
 
     Raises ``BadArgument`` outside of one, and for values of two functions.
     """
@@ -138,6 +149,8 @@ def apply(
         cure = "; outside of compose, call forward, vjp or another operation"
         raise BadArgument(f"op {op}: expected values of the function that is composed, got {found}{cure}")
     [graph] = graphs.values()
+    if caller is not None:
+        graph.callers.append(caller)
     if named is None:
         return graph.add(op, [_source(value) for value in inputs], attrs or {})
     return graph.add(op, {name: _source(value) for name, value in named.items()}, attrs or {})
@@ -153,6 +166,13 @@ def _source(value: Any) -> Any:
 
 def traced(function: Callable[..., Any], summary: str, attrs: Mapping[str, Any] | None) -> Document:
     """Return the document of a function of values; raises ``BadArgument`` if it returns anything else."""
+    document, _ = traced_calls(function)
+    given = {"summary": summary, "attrs": dict(attrs or {})}
+    return {**document, **{key: value for key, value in given.items() if value}}
+
+
+def traced_calls(function: Callable[..., Any]) -> tuple[Document, list[Any]]:
+    """Return the document of a function of values, and the callers that it notes; raises ``BadArgument``."""
     parameters = inspect.signature(function).parameters.values()
     kinds = {parameter.kind for parameter in parameters}
     if not kinds or not kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
@@ -166,13 +186,17 @@ def traced(function: Callable[..., Any], summary: str, attrs: Mapping[str, Any] 
             expected = "a value, or a dictionary of values by name"
             raise BadArgument(f"{function!r}: expected it to return {expected}, got {type(value).__name__}")
         graph.document["outputs"][name] = value.reference
-    given = {"summary": summary, "attrs": dict(attrs or {})}
-    return {**graph.document, **{key: value for key, value in given.items() if value}}
+    return graph.document, graph.callers
 
 
 def post(document: Document) -> Call[str]:
     """Request the op of a document; the result is its name."""
     return Call(PATH, _name, bodies.write_json(document, {}), may_repeat=True)
+
+
+def document_of(name: str) -> Call[Document]:
+    """Request the document of a graph."""
+    return Call(f"{PATH}/{quote(name, safe='')}", dict, may_repeat=True)
 
 
 def put(document: Document, name: str) -> Call[str]:

@@ -21,9 +21,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
+from pullback.compose import is_traced
 from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
-__all__ = ["remote"]
+__all__ = ["compose", "remote"]
 
 
 class RemoteFunction(Function):
@@ -39,11 +40,13 @@ class RemoteFunction(Function):
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
+        if is_traced(inputs):
+            return self.in_graph(inputs)
         outputs = _bind(*map(jnp.asarray, inputs), p=self.p)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-remote = RemoteFunction.remote
+remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
 def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = False) -> list[jax.Array]:

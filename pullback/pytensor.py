@@ -28,6 +28,7 @@ from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
+from pullback.compose import is_traced
 from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
 try:
@@ -37,7 +38,7 @@ try:
 except ImportError:  # JAX is not installed
     jax_funcify = None
 
-__all__ = ["RemoteOp", "remote"]
+__all__ = ["RemoteOp", "compose", "remote"]
 
 
 class RemoteFunction(Function):
@@ -57,11 +58,13 @@ class RemoteFunction(Function):
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
+        if is_traced(inputs):
+            return self.in_graph(inputs)
         outputs = self._op.make_node(*inputs).outputs
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-remote = RemoteFunction.remote
+remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
 class RemoteOp(Op):

@@ -30,11 +30,12 @@ import tensorflow as tf
 # What tf.custom_gradient uses: no public API records the gradient of an op, or says whether a tape records.
 from tensorflow.python.eager import record
 
+from pullback.compose import is_traced
 from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.remotes import Derivative, Function, Remote, TensorType, evaluate
 
-__all__ = ["remote"]
+__all__ = ["compose", "remote"]
 
 _SERIAL = itertools.count()
 
@@ -60,6 +61,8 @@ class RemoteFunction(Function):
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
+        if is_traced(inputs):
+            return self.in_graph(inputs)
         outputs = self._derivative([tf.convert_to_tensor(x) for x in inputs])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -73,7 +76,7 @@ class RemoteFunction(Function):
         return cls(Derivative(Remote(**config)))
 
 
-remote = RemoteFunction.remote
+remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
 class _Derivative:

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from pullback.compose import is_traced
 from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 from pullback.remotes.credentials import handle
 
-__all__ = ["remote"]
+__all__ = ["compose", "remote"]
 
 Tensors = Sequence[torch.Tensor]
 
@@ -43,6 +44,8 @@ class RemoteFunction(Function):
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
+        if is_traced(inputs):
+            return self.in_graph(inputs)
         tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in inputs]
         ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
@@ -52,7 +55,7 @@ class RemoteFunction(Function):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-remote = RemoteFunction.remote
+remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
 class _Remote(torch.autograd.Function):

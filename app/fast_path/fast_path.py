@@ -9,9 +9,10 @@ body, without the digits of ``Content-Length``) and a body with a template. Requ
 evaluations may share a call are computed together: on the event loop if the call is known to be brief, otherwise on the
 thread of the scheduler (``threaded_calls``).
 
-*What it does not answer*: any request while the service drains or the budget of bodies is used up; a request without a
-valid key, over the limit of its key, or with a header that sets its deadline or its id; values that the op refuses;
-numbers that overflow; results that need another layout; requests beyond the limit of the scheduler's queue.
+*What it does not answer*: any request while the service drains or the budget of bodies is used up; one for a posted
+graph that is gone; one without a valid key, over the limit of its key, or with a header that sets its deadline or its
+id; values that the op refuses; numbers that overflow; results that need another layout; requests beyond the limit of
+the scheduler's queue.
 
 *What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
 settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
@@ -170,7 +171,7 @@ class FastPath:
                 request.connection.candidate = Candidate(request.head, request.body, likeness)
             return False
         request.template, columns = found
-        if columns is None:
+        if columns is None or not request.template.has_op:
             return False
         try:
             if request.template.is_checked:

@@ -5,7 +5,7 @@ again.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -25,13 +25,15 @@ class SharedCall:
     """What evaluations that may share a call have in common: their packing, and the number attributes.
 
     ``numbers`` has these, with ``None`` for each tensor. The tensors have ``dtypes``. Those without a unit in the
-    packing, an input that all rows use, must be equal for all requests of a call. ``owner`` is the op.
+    packing, an input that all rows use, must be equal for all requests of a call. ``owner`` is the op. For a posted
+    graph, ``is_kept`` notes that it is used, and returns whether it is still there.
     """
 
     packing: Packing
     numbers: Sequence[Array | None]
     dtypes: Sequence[np.dtype[Any]]
     owner: str
+    is_kept: Callable[[], bool] | None = None
 
     @cached_property
     def units(self) -> tuple[Shape | None, ...]:

@@ -1,15 +1,19 @@
 """Makes templates from requests that the general path has answered."""
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from app.autodiff.derived import origin
 from app.autodiff.evaluation import Evaluation
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
 from app.fast_path.prefixes import TemplateCache
 from app.fast_path.shared_calls import SharedCall
+from app.graphs.document import PREFIX
+from ops import Op
 
 logger = logging.getLogger("pullback")
 
@@ -19,7 +23,7 @@ class TemplateMaker:
 
     def __init__(self, engine: Engine, cache: TemplateCache) -> None:
         """Keep the templates in ``cache``."""
-        self._deadline_s, self._cache = engine.deadline_s, cache
+        self._deadline_s, self._graphs, self._cache = engine.deadline_s, engine.graphs, cache
         self._calls = WeakValueDictionary[Hashable, SharedCall]()
 
     def store(self, candidate: Candidate) -> None:
@@ -52,5 +56,10 @@ class TemplateMaker:
         call = self._calls.get(key)
         if call is None:
             dtypes = [leaf.dtype for leaf, number in zip(evaluation.leaves, numbers, strict=True) if number is None]
-            call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner)
+            call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner, self._is_kept(point.op))
         return call
+
+    def _is_kept(self, op: Op) -> Callable[[], bool] | None:
+        """Return the function that says whether a posted graph is still kept, ``None`` for other ops."""
+        base = origin(op)[0]
+        return partial(self._graphs.is_kept, base.name) if base.owner == PREFIX else None

@@ -194,6 +194,11 @@ class Template:
         """The bytes of memory that the template takes, about."""
         return BARE + self.reader.weight + sum(map(len, (*self.response.head, *self.response.layout.constants)))
 
+    @property
+    def has_op(self) -> bool:
+        """Whether the op is still there: a posted graph may be gone, and otherwise is used now."""
+        return self.call.is_kept is None or self.call.is_kept()
+
     @cached_property
     def is_checked(self) -> bool:
         """Whether the values of a request are checked, or those of an input that all rows use compared."""

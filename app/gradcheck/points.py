@@ -71,11 +71,23 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
             yield {**draw(op, attrs, dtype, rng), name: np.full(shape_of(slots[name], THREES), number)}
     for _ in range(3):
         yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
-    drawn = draw(op, attrs, dtype, rng)
-    floats = [name for name, x in drawn.items() if x.dtype.kind not in "iub"]
-    yield {**drawn, **{name: drawn[floats[0]] for name in floats if drawn[name].shape == drawn[floats[0]].shape}}
+    yield from _equal_inputs(op, draw(op, attrs, dtype, rng), rng)
     rows = draw(op, attrs, dtype, rng)
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
+
+
+def _equal_inputs(op: Op, drawn: Mapping[str, Array], rng: np.random.Generator) -> Iterator[dict[str, Array]]:
+    """Yield a point where all inputs of floats that have the shape of the first are equal, within their domains."""
+    floats = [slot for slot in op.inputs if drawn[slot.name].dtype.kind not in "iub"]
+    x = drawn[floats[0].name]
+    equal = [slot for slot in floats if drawn[slot.name].shape == x.shape]
+    domains = [slot.domain for slot in equal if slot.has_domain]
+    low, high = max((low for low, _ in domains), default=-np.inf), min((high for _, high in domains), default=np.inf)
+    if not ((x >= low) & (x <= high)).all():
+        if low >= high:
+            return
+        x = rng.uniform(low, high, x.shape) if np.isfinite(high - low) else np.clip(x, low, high)
+    yield {**drawn, **{slot.name: x for slot in equal}}
 
 
 def near_edges(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:

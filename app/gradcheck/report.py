@@ -106,7 +106,8 @@ class Step:
         found = [entry for entry in self.entries if RECORD not in entry]
         if self.has_ended or not self.is_requested:
             return found
-        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}")
+        begun = "; this check began and did not end" if self.has_begun else ""
+        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
         return [*found, self.report.entry(finding, self.target.attrs)]
 
     @property
@@ -229,9 +230,10 @@ class Report:
         recorded = [array for step in self.steps for array in step.recorded]
         entries = merge(reported)
         unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
+        verdict = verdict_on_op(reported)
         return {
             "op": self.op.name,
-            "verdict": verdict_on_op(reported),
+            "verdict": "inconclusive" if verdict == "pass" and unfinished else verdict,
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
             "points": sum(entry["points"] for entry in entries),

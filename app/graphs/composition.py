@@ -11,10 +11,14 @@ import tensorflow as tf
 
 from app.autodiff.derived import DerivedOp
 from app.autodiff.programs import program_of
+from app.errors import PullbackError
 from app.graphs.contract import Typed
 from app.graphs.values import guarded, needs_guard
 from app.graphs.wiring import Fixed, Value
 from app.runtime.calculus import Graph, Tapes
+from app.runtime.messages import message_of
+from app.runtime.source_lines import author_line
+from app.runtime.traces import NotTraced
 from ops import Attrs, Op, OpFault, Tensor
 
 
@@ -44,6 +48,12 @@ class Composition:
                 outputs = _call(each, values, attrs, each.dtype or dtype)
             except OpFault as fault:
                 raise fault.within(f"node {node.name}") from None
+            except (tf.errors.OpError, PullbackError, NotTraced):
+                raise
+            except Exception as error:
+                kind, name = type(error).__name__, node.op.name
+                what: dict[str, str] = {"expected": "no exception", "got": kind, "where": author_line(error)}
+                raise OpFault(f"node {node.name}", name, message=f"failed: {message_of(error)}", **what) from error
             values |= {Value(node.name, name): y for name, y in outputs.items()}
         found = [values[value] for value in self._outputs]
         return found[0] if len(found) == 1 else tuple(found)

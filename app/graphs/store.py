@@ -58,6 +58,14 @@ class GraphStore:
         """Return the op of a graph; raises ``NotFound``."""
         return self._get(name).op
 
+    def is_kept(self, name: str) -> bool:
+        """Note that a graph is used; return whether it is still there."""
+        try:
+            self._get(name)
+        except NotFound:
+            return False
+        return True
+
     def document(self, name: str) -> GraphDocument:
         """Return the document of a graph; raises ``NotFound``."""
         return self._get(name).document

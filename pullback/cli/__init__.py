@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | new | native | doctor | ops | show | call | check | watch | verify``."""
+"""The command line: ``pullback serve | new | native | doctor | ops | show | graph | call | check | watch | verify``."""
 
 from pullback.cli.commands import main
 

@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | new | native | doctor | key | ops | show | call | check | watch | verify``.
+"""The command line: ``pullback serve | new | native | doctor | key | ops | show | graph | call | check | ...``.
 
 Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
 a check; 130 after Ctrl-C.
@@ -22,6 +22,7 @@ from pullback.cli.call import call
 from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import INTERRUPTED, clean, console
+from pullback.cli.graph import graph
 from pullback.cli.key import new
 from pullback.cli.native import native
 from pullback.cli.new_page import new_page
@@ -180,6 +181,7 @@ def show(
 key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")
 key.command(short_help="Make a key.")(new)
 app.add_typer(key, name="key", short_help="Make keys.")
+app.add_typer(graph, name="graph", short_help="Post and show graphs of ops.")
 app.command("new", short_help="Write the page of a new op.")(new_page)
 app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)

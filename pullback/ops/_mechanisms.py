@@ -225,6 +225,13 @@ def multiplicative(forward: Function, backward: Function) -> Function:
     return op
 
 
+def _slots(function: Function, count: int) -> list[str]:
+    """Return the names of the first ``count`` arguments of a function, which may take any number of them."""
+    found = inspect.signature(function).parameters.values()
+    named = [each.name for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return [*named[:count], *(f"value {i}" for i in range(len(named), count))]
+
+
 def checked_gradients(
     function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
 ) -> list[Tensor | None]:
@@ -233,7 +240,7 @@ def checked_gradients(
     Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
     known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
     """
-    slots = names or [p.name for p in inspect.signature(function).parameters.values()]
+    slots = names or _slots(function, len(wanted))
     values = many(result)
     if len(values) != len(wanted):
         expected = f"one value for each of {', '.join(slots[: len(wanted)])}"

@@ -1,11 +1,14 @@
 """The functions that a framework calls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.compose import Value, apply, post, traced_calls
+from pullback.errors import BadArgument
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.remote import Remote
+from pullback.remotes.reposting import RepostingClient
 
 
 class Function:
@@ -40,6 +43,32 @@ class Function:
         """
         arguments = Remote(name, url, attrs, mode, api_key, headers=headers, timeout=timeout, deadline=deadline)
         return cls(Derivative(arguments))
+
+    @classmethod
+    def compose(
+        cls, function: Callable[..., Any], *, attrs: Mapping[str, Any] | None = None, mode: str | None = None
+    ) -> Self:
+        """Return the op that a Python function of remote functions composes: one request for each of its evaluations.
+
+        ``function`` is called once, with values that have the operators of ``pullback.compose.Value``; its arguments
+        are the inputs, in order. ``attrs`` are attributes of the graph, ``mode`` is that of its evaluations. Raises
+        ``BadArgument`` for a function that calls no remote function, or functions of different services.
+        """
+        document, called = traced_calls(function)
+        remotes: list[Remote] = list(called)
+        if not remotes or any(each.url != remotes[0].url for each in remotes):
+            got = ", ".join(sorted({each.url for each in remotes})) or "none"
+            raise BadArgument(f"{function!r}: expected remote functions of one service, got {got}")
+        name = remotes[0].client.send(post(document))
+        arguments: dict[str, Any] = {**remotes[0].saved, "name": name, "attrs": attrs, "mode": mode}
+        found = Remote(**arguments)
+        found.client = RepostingClient(found.client, name, document)
+        return cls(Derivative(found))
+
+    def in_graph(self, inputs: Sequence[Any]) -> Value:
+        """Return the value of a call inside a function that ``compose`` traces."""
+        remote = self.p.remote
+        return apply(remote.name, inputs, attrs=remote.attrs, caller=remote)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.p,)

@@ -57,14 +57,19 @@ def rendered(addresses: Mapping[str, str], public: str, statistics: str) -> str:
 class Balancer:
     """A process of HAProxy before servers, on free ports; as a context manager it ends at the end."""
 
-    def __init__(self, addresses: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
-        """Start it before the servers with these addresses, by name."""
+    def __init__(
+        self, addresses: Mapping[str, str], folder: Path, log: IO[bytes], certificate: Path | None = None
+    ) -> None:
+        """Start it before the servers with these addresses, by name; with a certificate and its key, it speaks TLS."""
         # HAProxy takes over the listening sockets, so nobody else can take their ports.
         with socket.create_server((HOST, 0)) as public, socket.create_server((HOST, 0)) as statistics:
             self.port, self._statistics = (one.getsockname()[1] for one in (public, statistics))
             sockets = (public.fileno(), statistics.fileno())
             config = folder / "haproxy.cfg"
-            config.write_text(rendered(addresses, *(f"bind fd@{number}" for number in sockets)))
+            public_bind, statistics_bind = (f"bind fd@{number}" for number in sockets)
+            if certificate:
+                public_bind += f" ssl crt {certificate} alpn h2,http/1.1"
+            config.write_text(rendered(addresses, public_bind, statistics_bind))
             self._log_file = log
             command = [program(), "-db", "-f", str(config)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, pass_fds=sockets, start_new_session=True)

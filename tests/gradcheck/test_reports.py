@@ -147,6 +147,16 @@ def test_what_is_done_before_the_deadline_is_reported() -> None:
     assert "out of time" in document["sentence"]
 
 
+def test_an_op_does_not_pass_before_all_checks_are_run() -> None:
+    result, todo = planned(made(cube_vjp), Options(CPU), checks=["contract", "derivative"])
+    for step in todo[:-1]:
+        step.run(lambda: None)
+    assert {entry["verdict"] for entry in result.document()["checks"]} == {"pass", "skipped"}
+    assert result.document()["verdict"] == "inconclusive"
+    todo[-1].run(lambda: None)
+    assert result.document()["verdict"] == "pass"
+
+
 def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
     calls = 0
 
@@ -161,7 +171,9 @@ def test_a_check_that_runs_out_of_time_keeps_its_findings() -> None:
     with pytest.raises(DeadlinePassed):
         todo[-1].run(checkpoint)
     assert [entry["verdict"] for entry in result.document()["checks"]] == ["skipped"]
-    assert reports.OUT_OF_TIME in result.document()["checks"][0]["sentence"]
+    sentence = result.document()["checks"][0]["sentence"]
+    assert sentence.startswith(reports.OUT_OF_TIME)
+    assert sentence.endswith("this check began and did not end")
 
 
 FIRST = Claim(Surrogate(lambda primals, at: (primals[0][:, 0] * primals[1][0],)))

@@ -57,7 +57,7 @@ SLOPE: Mapping[str, Any] = {
         (after("gradient_reversal", "sign"), "Surrogate", "Derivative"),
         (after("clip_gradient", "square"), "Formula", "Derivative"),
         (after("log1pexp2", "square"), "Derivative", "Formula"),
-        (EIGENVALUES, "Formula", "Formula"),
+        pytest.param(EIGENVALUES, "Formula", "Formula", marks=pytest.mark.slow),
         (SLOPE, "Formula", "Derivative"),
     ],
 )

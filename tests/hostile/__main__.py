@@ -26,6 +26,7 @@ from tests.hostile.phases import (
     evil_ops,
     fast,
     fuzz,
+    graphs,
     memory,
     overload,
     sigkill,
@@ -59,7 +60,8 @@ class Phase:
 
 
 PHASES = (
-    Phase("fuzz", fuzz.attack, "one process", 0.4, 20.0),
+    Phase("fuzz", fuzz.attack, "one process", 0.36, 20.0),
+    Phase("graphs", graphs.attack, "one process", 0.04, 6.0),
     Phase("fast", fast.attack, "one process", 0.05, 8.0),
     Phase("memory", memory.attack, "one process", 0.14, 20.0),
     Phase("overload", overload.attack, "one process", 0.1),

@@ -152,3 +152,26 @@ def test_a_registered_gradient_is_that_of_the_op() -> None:
             np.testing.assert_array_equal(one, [4.0, 4.0, 4.0], err_msg=name)
     with pytest.raises(KeyError, match=CONTRAST):
         register_gradient(CONTRAST)(contrast_gradient)
+
+
+def test_rules_may_take_any_number_of_arguments() -> None:
+    def product(x, w):
+        return x * w
+
+    def of_product(*leaves):
+        x, w, dy = leaves
+        return w * dy, x * dy
+
+    def again(*leaves):
+        x, w, dy, ddx, ddw = leaves
+        return ddw * dy, ddx * dy, ddx * w + ddw * x
+
+    function, x = custom_gradient(product, of_product, again), tf.constant(X)
+    with tf.GradientTape(persistent=True) as second:
+        second.watch(x)
+        with tf.GradientTape() as first:
+            first.watch(x)
+            y = function(x, 2 * x)
+        gradient = first.gradient(y, x)
+    np.testing.assert_allclose(gradient, 4 * X, **close)
+    np.testing.assert_allclose(second.gradient(gradient, x), 4 + 0 * X, **close)

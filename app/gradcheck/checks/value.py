@@ -35,7 +35,7 @@ def check(target: Target) -> Iterator[Finding]:
                 if (sample := target.in_dtype(forward_alone(subsample), dtype)) is not None:
                     compare_values(comparison, sample, of_bounds(subsample))
             others = Comparison(place, target.tolerances) if target.op.sample else comparison
-            for sample in (*target.special_samples, *target.near_samples) if dtype == target.widest else ():
+            for sample in target.special_samples if dtype == target.widest else ():
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
                     compare_values(others, forward_alone(sample), of_bounds(sample))

@@ -6,7 +6,7 @@ of models, and refuses the features of Triton that the service does not have.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -31,6 +31,7 @@ from app.routes.protocol import HANDLERS, document_reply
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
+from ops import Op
 from pullback import __version__
 
 ROOT = "/v2"
@@ -121,8 +122,8 @@ def _per_model(engine: Engine, known: Mapping[str, Model], make: Callable[[Model
     """Return the function that finds the handler of a model, which ``make`` makes; it keeps those used last."""
 
     @lru_cache(maxsize=HANDLERS)
-    def find(model: str, version: str = VERSION) -> Handler:
-        found = known.get(model) or _derived(engine, model)
+    def handler(model: str, version: str, ops: tuple[Op, ...]) -> Handler:
+        found = known.get(model) or next((one for op in ops if (one := models([op]).get(model)) is not None), None)
         if found is None:
             for op in engine.registry.unavailable:
                 if op.name == model.partition(".")[0]:
@@ -132,17 +133,18 @@ def _per_model(engine: Engine, known: Mapping[str, Model], make: Callable[[Model
             raise NotFound(f"model {model}: expected version {VERSION}, got {version!r}")
         return make(found)
 
+    def find(model: str, version: str = VERSION) -> Handler:
+        return handler(model, version, () if model in known else tuple(_ops(engine, model)))
+
     return find
 
 
-def _derived(engine: Engine, name: str) -> Model | None:
-    """Return the model of a derived op: its name ends in an operation on the op, or is that of the op."""
+def _ops(engine: Engine, name: str) -> Iterator[Op]:
+    """Yield the ops that a model may be one of: its name ends in an operation on the op, or is that of the op."""
     for op in (name.rpartition(".")[0], name):
         if "." in op:
             with suppress(NotFound):
-                if (model := models([engine.op(op)]).get(name)) is not None:
-                    return model
-    return None
+                yield engine.op(op)
 
 
 async def _unknown(request: Request) -> None:

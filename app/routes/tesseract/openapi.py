@@ -80,7 +80,9 @@ def endpoints(op: Op) -> dict[str, Endpoint]:
 def has_abstract_eval(op: Op) -> bool:
     """Return whether the shapes of the inputs and the attributes determine the shapes of the outputs."""
     known = {symbol for slot in op.inputs for symbol in slot.shape} | set(op.attrs.static_names())
-    return all(isinstance(symbol, int) or symbol in known for slot in op.outputs for symbol in slot.shape)
+    return op.sizes is not None or all(
+        isinstance(symbol, int) or symbol in known for slot in op.outputs for symbol in slot.shape
+    )
 
 
 def openapi(op: Op) -> Schema:

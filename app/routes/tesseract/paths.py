@@ -87,9 +87,10 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         raise _unknown(engine.op(name), endpoint)
 
     def route(name: str, method: str = "POST") -> RawRoute:
-        @lru_cache(maxsize=HANDLERS)
+        handler = lru_cache(maxsize=HANDLERS)(partial(make, name))
+
         def find(op: str) -> Handler:
-            return make(name, engine.op(op))
+            return handler(engine.op(op))
 
         return RawRoute(f"{PREFIX}{{op}}/{name}", find, methods=[method], dialect=dialect, include_in_schema=False)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -102,7 +102,7 @@ class Models:
         return _known_model(op, text) if is_known else _make_model(op, cast("dict[str, Any]", config))
 
 
-@cache
+@lru_cache(maxsize=1 << 12)
 def is_model(op: Op) -> bool:
     """Return whether an op can be configured by an empty config, and has no bools."""
     try:

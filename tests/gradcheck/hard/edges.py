@@ -49,7 +49,48 @@ def squares_reference(x: Array) -> Array:
     return np.nansum(x**2, axis=-1)
 
 
+def energies(x: Tensor) -> Tensor:
+    """TensorFlow's reduce_logsumexp tests for infinity."""
+    return tf.reduce_logsumexp(-tf.square(x), axis=-1)
+
+
+def energies_reference(x: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return special.logsumexp(-(x**2), axis=-1) if x.shape[-1] else np.full(x.shape[:-1], -np.inf)
+
+
+def concentration(x: Tensor, k: Tensor) -> Tensor:
+    """The logarithm of a von Mises density, but for a constant."""
+    return k * (tf.cos(x) - 1) - tf.math.log(tf.math.bessel_i0e(k))
+
+
+def concentration_vjp(x: Tensor, k: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Right where k > 0."""
+    mean = tf.math.bessel_i1e(k) / tf.math.bessel_i0e(k)
+    return -k * tf.sin(x) * dy, (tf.cos(x) - mean) * dy
+
+
 OPS = collected(
+    Hard(
+        structured(
+            "energies",
+            energies,
+            energies_reference,
+            {"x": [[0.5, -0.25], [0.0, 0.9]]},
+            inputs=(Input("x", WIDE, ("N", "M")),),
+            outputs=(Output("y", WIDE, ("N",)),),
+            batching="leading_axis",
+        ),
+    ),
+    Hard(
+        elementwise(
+            "concentration",
+            handwritten(concentration, concentration_vjp),
+            lambda x, k: k * (np.cos(x) - 1) - np.log(special.i0e(k)),
+            {"x": [0.5, -0.25], "k": [1.0, 9.0]},
+            slots={"k": {"domain": (0.1, 50.0)}},
+        ),
+    ),
     Hard(
         elementwise(
             "gelu_erf",
