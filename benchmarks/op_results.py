@@ -129,7 +129,7 @@ def summary(run: Run) -> str:
             of_rates = {one.case.op: one.rate_ratio(c) for one in cases}
             of_cpu = {one.case.op: one.cpu_us(c) for one in cases}
             rows.append((size, str(c), _range(of_rates, "x"), _range(of_cpu, " µs")))
-    text = f"All {len({one.case.op for one in run.found})} ops ([the figures of each](benchmarks/results/{PAGE})):"
+    text = f"{len({one.case.op for one in run.found})} ops ([the figures of each](benchmarks/results/{PAGE})):"
     return f"{text}\n\n{table(head, rows)}"
 
 
