@@ -5,7 +5,7 @@ import { colours, translucent } from "./colours.js";
 import { fill, make } from "./dom.js";
 import { clipped, drawTangent, markBars, markPlaces, shade } from "./marks.js";
 import { short } from "./numbers.js";
-import { rangeOf, stripRange, wideAxis, widthOf } from "./scales.js";
+import { endsOf, rangeOf, stripRange, wideAxis, widthOf } from "./scales.js";
 
 /** @typedef {import("./types.d.ts").Curve} Curve */
 /** @typedef {import("./types.d.ts").Level} Level */
@@ -75,9 +75,9 @@ export class Panels {
     this.#panel(options.names.y, "", null, [curve.y], paint, "y");
     curve.levels.forEach((level, i) => {
       const verdict = verdictOn(level);
-      const edges = [shifted(level, 1), shifted(level, -1)];
+      const edges = [known(level, 0), known(level, 1), known(level, -1)];
       const colour = i ? "second" : "first";
-      this.#panel(level.name, verdict.sentence, level, [level.analytic, level.numeric, ...edges, level.claim], paint, colour);
+      this.#panel(level.name, verdict.sentence, level, [level.analytic, ...edges, level.claim], paint, colour);
       this.#strip(level, paint);
     });
     this.#place();
@@ -101,7 +101,9 @@ export class Panels {
       sentence && make("span", { class: `badge ${state}` }, sentence),
     );
     this.root.append(title);
-    const { isWide, linear } = widthOf([columns[0] ?? [], columns[1] ?? [], columns[4] ?? []], this.options?.scale ?? "auto");
+    // The band may be as wide as it will: the lines determine what is seen.
+    const lines = [columns[0] ?? [], columns[1] ?? [], columns[4] ?? []];
+    const { isWide, linear } = widthOf(lines, this.options?.scale ?? "auto");
     const ink = paint[colour] ?? "";
     const spanGaps = this.curve?.isSparse === true;
     const series = level
@@ -120,7 +122,7 @@ export class Panels {
       HEIGHTS.panel,
       order.map((i) => series[i] ?? {}),
       order.map((i) => columns[i] ?? []),
-      { isWide, linear, bands, paint, level, hasX: false },
+      { isWide, linear, bands, paint, level, hasX: false, ends: endsOf(lines) },
     );
   }
 
@@ -149,7 +151,7 @@ export class Panels {
    * @param {number} height
    * @param {uPlot.Series[]} series
    * @param {Column[]} columns
-   * @param {{ isWide: boolean, linear: number, bands: uPlot.Band[], paint: Record<string, string>, level: Level | null, hasX: boolean, isStrip?: boolean }} look
+   * @param {{ isWide: boolean, linear: number, bands: uPlot.Band[], paint: Record<string, string>, level: Level | null, hasX: boolean, isStrip?: boolean, ends?: [number, number] }} look
    */
   #plot(height, series, columns, look) {
     const { curve, options } = this;
@@ -172,7 +174,7 @@ export class Panels {
           distr: look.isWide ? 4 : 1,
           asinh: look.linear,
           range: (_, least, most) =>
-            look.isStrip ? stripRange(least, most) : rangeOf(least, most, look.isWide, look.linear),
+            look.ends ? rangeOf(...look.ends, look.isWide, look.linear) : stripRange(least, most),
         },
       },
       axes: [
@@ -273,16 +275,17 @@ export class Panels {
 }
 
 /**
- * Return an edge of the band: the numeric derivative, plus or minus its error bar.
+ * Return the numeric derivative where it is not doubtful, or an edge of its band: plus or minus its error bar.
  *
  * @param {Level} level
- * @param {1 | -1} side
+ * @param {0 | 1 | -1} side
  * @returns {Column}
  */
-function shifted(level, side) {
+function known(level, side) {
   return level.numeric.map((value, i) => {
     const bar = level.bar[i];
-    return value === null || bar === null || bar === undefined ? null : value + side * bar;
+    const isDoubtful = level.status[i] !== "ok" || value === null || bar === null || bar === undefined;
+    return isDoubtful ? null : value + side * bar;
   });
 }
 

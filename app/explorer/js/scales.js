@@ -109,3 +109,14 @@ export function stripRange(least, most) {
   const size = 1.6 * Math.max(2, Math.abs(least ?? 0), Math.abs(most ?? 0));
   return [-size, size];
 }
+
+/**
+ * Return the least and the largest of numbers, both 0 if there are none.
+ *
+ * @param {Column[]} columns
+ * @returns {[number, number]}
+ */
+export function endsOf(columns) {
+  const every = columns.flat().filter((each) => each !== null);
+  return every.length ? [Math.min(...every), Math.max(...every)] : [0, 0];
+}
