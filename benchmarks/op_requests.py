@@ -40,7 +40,7 @@ class Point:
     def is_gradient(self, found: Array) -> bool:
         """Tell whether these are its gradients in one vector, except for rounding."""
         expected = self.case.flat_gradient(self.parameters, self.sens)
-        bound = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+        bound = TOLERANCE * float(np.abs(expected).max())
         return found.shape == expected.shape and float(np.abs(found - expected).max()) <= bound
 
 
@@ -86,7 +86,18 @@ def matrices(rng: np.random.Generator, shape: Shape, case: Case) -> Array:
     return np.reshape(found, shape)
 
 
-DRAWN: dict[str, Callable[[np.random.Generator, Shape, Case], Array]] = {"labels": labels, "rois": rois, "a": matrices}
+def divisors(rng: np.random.Generator, shape: Shape, case: Case) -> Array:
+    """Draw numbers that are not near 0 where the op divides by them."""
+    drawn = normal(rng, shape, case)
+    return drawn + np.copysign(np.float32(1), drawn) if case.op == "divide" else drawn
+
+
+DRAWN: dict[str, Callable[[np.random.Generator, Shape, Case], Array]] = {
+    "labels": labels,
+    "rois": rois,
+    "a": matrices,
+    "b": divisors,
+}
 """How to draw inputs that are not any numbers, by name."""
 
 

@@ -64,9 +64,8 @@ async def answered(app: ASGIApp, data: bytes) -> Candidate:
 
 
 def template(candidate: Candidate) -> Template:
-    return template_of(
-        candidate, DEADLINE_S, TemplateMaker(cast(Any, SimpleNamespace(deadline_s=0)), TemplateCache()).call_of
-    )
+    engine = SimpleNamespace(deadline_s=0, graphs=None)
+    return template_of(candidate, DEADLINE_S, TemplateMaker(cast(Any, engine), TemplateCache()).call_of)
 
 
 def exchange_of(candidate: Candidate) -> Exchange:

@@ -102,7 +102,8 @@ def test_empty_inputs_have_empty_derivatives(client: httpx.Client, op: str, orde
     names = [slot["name"] for slot in client.get(f"/v1/ops/{op}").json()["inputs"]]
     empty: dict[str, Any] = {name: [] for name in names}
     found = numeric(client, op, inputs=empty, order=order)
-    assert found["derivatives"] == dict.fromkeys(names, {"derivative": [], "error_bar": [], "status": []})
+    nothing: dict[str, Any] = {"derivative": [], "error_bar": [], "status": []}
+    assert found["derivatives"] == {name: nothing for name in names}
     along = numeric(client, op, inputs=empty, order=order, tangents=empty)["along"]
     assert (along["derivative"], along["status"]) == (0.0, "ok")
 

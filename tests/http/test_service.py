@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
 # A shared machine may pause a process for a moment; delays of the service itself occur every time.
-ATTEMPTS = 3
+ATTEMPTS = 10
 
 
 @contextlib.contextmanager
