@@ -103,7 +103,7 @@ def test_empty_inputs_have_empty_derivatives(client: httpx.Client, op: str, orde
     empty: dict[str, Any] = {name: [] for name in names}
     found = numeric(client, op, inputs=empty, order=order)
     nothing: dict[str, Any] = {"derivative": [], "error_bar": [], "status": []}
-    assert found["derivatives"] == {name: nothing for name in names}
+    assert found["derivatives"] == dict.fromkeys(names, nothing)
     along = numeric(client, op, inputs=empty, order=order, tangents=empty)["along"]
     assert (along["derivative"], along["status"]) == (0.0, "ok")
 
