@@ -58,6 +58,8 @@ const worst: number | "NaN" | "Infinity" | "-Infinity" | undefined = verified.da
 console.log(verified.data?.verdict, verified.data?.gradients.x?.wrong, worst);
 const checked = await client.POST("/v1/ops/{op}/check", { params, body: check });
 console.log(checked.data?.verdict, checked.data?.checks[0]?.check);
+const numeric = await client.POST("/v1/ops/{op}/numeric", { params, body: { inputs, order: 2 } });
+console.log(numeric.data?.of, numeric.data?.derivatives?.x?.status);
 
 // The events of a stream are told apart by their field `event`.
 const stream = await client.POST("/v1/checks", {
@@ -69,6 +71,8 @@ function told(event: Schemas["ChecksAnswer"]): string {
   switch (event.event) {
     case "start":
       return event.ops.join();
+    case "finding":
+      return event.finding.check;
     case "report":
       return event.report.verdict;
     case "summary":
@@ -104,6 +108,7 @@ disconnected
 [ 2, 2 ]
 pass 0 0
 pass contract
+vjp [ 'ok', 'ok' ]
 square pass 1
 true
 true xla
