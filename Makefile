@@ -62,8 +62,7 @@ test-all: installer ## the same and all other tests, with other people's clients
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=2 test-clients test-frameworks && \
-	$(MAKE) --no-print-directory test-browser test-deploy test-fleet
+	$(MAKE) --no-print-directory --jobs=2 test-fleet test-frameworks test-clients test-browser test-deploy
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
