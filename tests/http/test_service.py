@@ -37,8 +37,8 @@ def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]
     return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
 
 
-def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, int]:
-    """Return the slowest response time of /health/live during a request, and the status of that request.
+def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, float, int]:
+    """Return the slowest response time of /health/live during a request, and the time and the status of that request.
 
     The request uses a cheap client, because it shares this process with the probing one.
     """
@@ -50,7 +50,7 @@ def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, s
             response.read()
             return response.status
 
-    slowest, probes = 0.0, 0
+    slowest, probes, started = 0.0, 0, time.perf_counter()
     with http_connection(port) as connection, background(request) as running:
         while not running.done():
             began = time.perf_counter()
@@ -60,7 +60,7 @@ def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, s
             time.sleep(0.005)
         status = running.result()
     assert probes > 3
-    return slowest, status
+    return slowest, time.perf_counter() - started, status
 
 
 def sleep(client: httpx.Client) -> httpx.Response:
@@ -87,12 +87,13 @@ def test_probes_are_answered_during_work(plugged_service, name: str):
     to, body, headers, wanted = LONG[name]
     found = []
     for _ in range(ATTEMPTS):
-        slowest, status = slowest_probe_during(plugged_service.port, f"/v1/ops/{to}", body.encode(), headers)
+        slowest, took, status = slowest_probe_during(plugged_service.port, f"/v1/ops/{to}", body.encode(), headers)
         assert status == wanted
-        found.append(slowest)
-        if slowest < AT_ONCE_S:
+        found.append((slowest, took))
+        # Work that runs on the loop delays a probe by most of its time; other processes delay it, too, but less.
+        if slowest < max(AT_ONCE_S, took / 5):
             return
-    raise AssertionError(f"slowest answers of /health/live: {found}")
+    raise AssertionError(f"slowest answers of /health/live, and the time of the work: {found}")
 
 
 # In eager mode a tf.while_loop is a Python loop, which cannot be cancelled.
