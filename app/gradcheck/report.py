@@ -221,7 +221,7 @@ class Report:
         found = {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
         if finding.reproduction and dtype not in self.op.dtypes:
             found["reproduce"] = f"no operation returns this number: the op does not declare {dtype}"
-            found["shows"] = None
+            found["shows"] = found["point"] = None
         return found
 
     def document(self) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class Call:
             return Reproduction(f"call {OPERATIONS[self.key[0]][0]} {place}", self._shows(index))
         if self.key[0] == "slots" and not call._is_tangent(index, number):
             return Reproduction("no operation returns this number: jvp, which takes no dy, gives another", None)
-        return Reproduction(" ".join(call._arguments()), call._shows(index))
+        point = {name: {slot: _wide(x).tolist() for slot, x in named.items()} for name, named in call._fields.items()}
+        return Reproduction(" ".join(call._arguments()), call._shows(index), point)
 
     @property
     def _fields(self) -> dict[str, Arrays]:
@@ -100,7 +101,7 @@ class Call:
             return shlex.quote(f"{short if taken[short] == 1 else f'{field}.{slot}'}={value}")
 
         for name, tensors in self._fields.items():
-            yield from (argument(name, slot, _tensor(np.asarray(x))) for slot, x in tensors.items())
+            yield from (argument(name, slot, _tensor(x)) for slot, x in tensors.items())
         for slot, value in spec.attrs.model_dump().items():
             if value != type(spec.attrs).model_fields[slot].default:
                 yield argument("attrs", slot, value if isinstance(value, str) else json.dumps(value))
@@ -142,9 +143,15 @@ def calls(sample: Sample, key: Key, **changes: Any) -> Calls:
     return lambda i: replace(call, position=i)
 
 
+def _wide(x: Array) -> Array:
+    """Return a tensor whose numbers Python has: floats in float64."""
+    x = np.asarray(x)
+    return x if x.dtype.kind in "iub" else np.asarray(x, np.float64)
+
+
 def _tensor(x: Array) -> str:
     """Return a tensor as the command line reads it, exactly."""
-    wide = x if x.dtype.kind in "iub" else np.asarray(x, np.float64)
+    wide = _wide(x)
     if x.ndim > 1 or not x.size:
         return json.dumps(wide.tolist(), separators=(",", ":"))
     texts = [json.dumps(value) if isinstance(value, bool) else repr(value) for value in wide.ravel().tolist()]

@@ -1,15 +1,17 @@
 """How to reproduce the number of a finding."""
 
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Index: TypeAlias = tuple[int, ...]
 
 
 class Reproduction(NamedTuple):
-    """A command line, or why there is none, and what in its answer is the number."""
+    """A command line, or why there is none, what in its answer is the number, and the tensors of its call as JSON."""
 
     command: str
     shows: str | None
+    point: Mapping[str, Mapping[str, Any]] | None = None
 
 
 class Reproducible(Protocol):

@@ -107,6 +107,7 @@ class Finding:
             "worst": None if self.worst is None else self.worst.document(),
             "reproduce": self.reproduction and self.reproduction.command,
             "shows": self.reproduction and self.reproduction.shows,
+            "point": self.reproduction and self.reproduction.point,
         }
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from conftest import ROOT, wait_for_plot
@@ -18,6 +19,9 @@ sys.path.append(str(ROOT / "tests"))
 from page_examples import node
 
 AXE = ROOT / "build" / "clients" / "browser" / "packages" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+WRONG = ("wrong_cube", "wrong_dot")
 
 
 def names_of(url: str) -> list[str]:
@@ -49,7 +53,7 @@ def test_every_op_has_a_page(url, visit) -> None:
     page = visit("/explore")
     names = names_of(url)
     assert sorted(page.locator(".card h2").all_inner_texts()) == sorted(names)
-    assert "wrong_cube" in names
+    assert set(WRONG) < set(names)
     for name in (*names, "square.vjp"):
         page.goto(f"{url}/explore/{name}")
         expect(page.locator("h1")).to_have_text(name)
@@ -59,7 +63,7 @@ def test_every_op_has_a_page(url, visit) -> None:
             wait_for_plot(page)
         assert page.locator(".problem:visible").count() == 0, name
         assert page.locator(".panels canvas").count() in (3, 5), name
-        if name != "wrong_cube":
+        if name not in WRONG:
             assert page.locator(".badge.wrong").count() == 0, name
 
 
@@ -125,6 +129,31 @@ def test_a_wrong_op_is_red_and_fails(visit, picture, output: Path) -> None:
     finding.get_by_role("button", name="Show it in the plot").click()
     page.wait_for_function("() => document.querySelector('.panels').dataset.drawn === '2'")
     assert {"from=", "to="} <= set(re.findall(r"from=|to=", page.url))
+
+
+def test_a_finding_of_several_inputs_is_shown_along_the_number_at_fault(visit) -> None:
+    page = visit("/explore/wrong_dot")
+    page.get_by_role("button", name="Check this op").click()
+    page.wait_for_selector(".verdict-line.fail")
+    finding = page.locator(".finding.fail", has_text="derivative").filter(has_text="db[").first
+    [index] = re.findall(r"db\[(\d+)\]", finding.inner_text())
+    drawn = int(page.locator(".panels").get_attribute("data-drawn") or 0)
+    finding.get_by_role("button", name="Show it in the plot").click()
+    page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {drawn}")
+    wait_for_plot(page)
+    expect(page.locator(".panel-title .badge").first).to_have_class("badge wrong")
+    fields = {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+    assert fields["along"] == f"b:{index}"
+    assert float(fields["from"]) == -float(fields["to"])
+    point = json.loads(fields["at"])
+    assert len(point["a"]) == len(point["b"]) > int(index)
+    assert page.get_by_label("direction v").input_value() == f"b:{index}"
+    # Whoever opens the address sees the same, and an example leads back.
+    page.reload()
+    wait_for_plot(page)
+    expect(page.locator(".panel-title .badge").first).to_have_class("badge wrong")
+    page.get_by_label("through example").select_option("some")
+    assert "at=" not in page.url
 
 
 def test_a_check_fills_its_table_and_can_be_cancelled(visit) -> None:

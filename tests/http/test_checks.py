@@ -103,6 +103,8 @@ def test_the_report_of_a_wrong_op_locates_the_error(plugged: httpx.Client, schem
     assert worst["relative"] == pytest.approx(0.09)
     assert entry["sentence"].startswith(f"dx{worst['index']} at x = ")
     assert entry["sentence"].endswith("all are 1.09 times what they should be")
+    answer = post(plugged, "steep", "vjp", **entry["point"], dtype=entry["dtype"], mode=entry["mode"]).json()
+    assert answer["gradients"]["x"]["data"] == worst["analytic"]
     validator(schemas, "CheckAnswer").validate(found)
 
 

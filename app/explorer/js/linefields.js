@@ -10,7 +10,7 @@ import { directionOf, isFloat } from "./slice.js";
 // The most numbers of an input that are offered one by one.
 const OFFERED = 32;
 
-/** The fields, in the address: `example`, `along` and `c`. */
+/** The fields, in the address: `example`, or else `at`, the inputs in JSON, then `along` and `c`. */
 export class LineFields {
   /**
    * @param {Contract} contract
@@ -41,7 +41,7 @@ export class LineFields {
 
   /** The point, the direction and the cotangents. Raises an error for texts that are not JSON. */
   get value() {
-    const at = /** @type {Tensors} */ (this.example?.inputs ?? {});
+    const at = this.#at;
     const along = this.address.get("along", this.#entries[0]?.value ?? "random:1");
     const [kind = "", ...rest] = along.split(":");
     const { contract } = this;
@@ -55,9 +55,31 @@ export class LineFields {
     return { at, direction, cotangents: c ? parsed("cotangents", c) : null };
   }
 
+  /** The inputs x₀. */
+  get #at() {
+    const given = this.address.get("at");
+    return given ? parsed("inputs", given) : /** @type {Tensors} */ (this.example?.inputs ?? {});
+  }
+
+  /**
+   * Pass through the point of a finding, along the number at fault.
+   *
+   * @param {import("./verdict.js").Finding} finding
+   */
+  pass({ point, input, worst }) {
+    if (!point) return;
+    const name = input !== null && input in point.inputs ? input : "";
+    const shape = shapeOf(point.inputs[name]);
+    // A call with one element of an elementwise op has no index.
+    const index = worst?.index?.length === shape.length ? worst.index.reduce((flat, i, k) => flat * (shape[k] ?? 1) + i, 0) : 0;
+    const c = Object.keys(point.cotangents ?? {}).length ? JSON.stringify(point.cotangents) : "";
+    this.address.set({ at: JSON.stringify(point.inputs), along: name ? `${name}:${index}` : "random:1", c });
+    this.#draw();
+  }
+
   /** The numbers of the float inputs, as choices. */
   get #entries() {
-    const at = this.example?.inputs ?? {};
+    const at = this.#at;
     return this.contract.inputs
       .filter((slot) => isFloat(slot, this.settings.dtype) && slot.name in at)
       .flatMap((slot) => {
@@ -76,17 +98,22 @@ export class LineFields {
       this.changed();
     };
     const given = () => JSON.stringify(this.value.direction);
+    const names = this.contract.examples.map((each) => each.name);
+    const isAt = this.address.get("at") !== "";
     const options = [
       ...this.#entries,
       ...[1, 2, 3].map((seed) => ({ value: `random:${seed}`, text: `random ${seed}` })),
       { value: isGiven ? along : "given", text: "given" },
     ];
+    // Of many numbers, only the first are offered.
+    if (!options.some(({ value }) => value === along)) options.unshift({ value: along, text: along });
     fill(
       this.root,
-      choice("through example", this.contract.examples.map((each) => each.name), this.example?.name ?? "", (name) => {
-        this.address.set({ from: "", to: "", c: "" });
+      choice("through example", isAt ? ["", ...names] : names, isAt ? "" : (this.example?.name ?? ""), (name) => {
+        this.address.set({ at: "", from: "", to: "", c: "" });
         this.settings.take(name);
       }),
+      isAt && line("x₀, in JSON", this.address.get("at"), (text) => set({ at: text }), { size: 28 }),
       choice("direction v", options, along, (value) => set({ along: value === "given" ? `given:${given()}` : value })),
       isGiven && line("v, in JSON", along.slice("given:".length), (text) => set({ along: `given:${text}` }), { size: 28 }),
       line("cotangent c, in JSON (empty: ones)", this.address.get("c"), (text) => set({ c: text }), { size: 20, placeholder: `{"${this.contract.outputs[0]?.name}": …}` }),

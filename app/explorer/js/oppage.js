@@ -24,8 +24,7 @@ export async function opPage(service, address, op) {
   const contract = await service.get(`/v1/ops/${encodeURIComponent(op)}`);
   const settings = new Settings(contract, address);
   const plot = contract.claim && settings.floats.length ? new Plot(service, contract, settings) : null;
-  const showAt = plot?.isCurve ? (/** @type {number} */ x) => plot.focus(x) : null;
-  const verdict = plot ? new Verdict(service, contract, settings, showAt) : null;
+  const verdict = plot ? new Verdict(service, contract, settings, (finding) => plot.focus(finding)) : null;
   const trial = new Try(service, contract, settings);
   const of = contract.of ? make("p", {}, "A derivative of ", make("a", { href: `/explore/${contract.of}` }, contract.of), ".") : null;
   const elements = [

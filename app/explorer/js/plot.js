@@ -3,7 +3,7 @@
 import { drawCurve, firstRange, hasCurve } from "./curve.js";
 import { choice, fill, line, make } from "./dom.js";
 import { LineFields } from "./linefields.js";
-import { short } from "./numbers.js";
+import { number, short } from "./numbers.js";
 import { Panels } from "./panels.js";
 import { readOut, spoken } from "./readout.js";
 import { inWords, isAborted } from "./service.js";
@@ -96,13 +96,17 @@ export class Plot {
   }
 
   /**
-   * Show the plot around a point.
+   * Show the plot around the point of a finding: the curve there, or the line through it along the number at fault.
    *
-   * @param {number} x
+   * @param {import("./verdict.js").Finding} finding
    */
-  focus(x) {
+  focus(finding) {
+    this.settings.use(finding);
+    const x = number(finding.worst?.x ?? 0) || 0;
+    this.line?.pass(finding);
     const reach = Math.max(Math.abs(x) / 4, (this.#whole[1] - this.#whole[0]) / 16);
-    this.#range(x - reach, x + reach);
+    const middle = this.line ? 0 : x;
+    this.#range(middle - reach, middle + reach);
     this.root.scrollIntoView({ block: "start" });
     this.canvas.focus({ preventScroll: true });
   }
@@ -140,11 +144,11 @@ export class Plot {
   }
 
   #control() {
-    const number = { inputmode: "decimal", size: 7 };
+    const decimal = { inputmode: "decimal", size: 7 };
     fill(
       this.controls,
-      line(`${this.names.x} from`, short(this.from).replace("−", "-"), (text) => this.#range(Number(text), this.to), number),
-      line("to", short(this.to).replace("−", "-"), (text) => this.#range(this.from, Number(text)), number),
+      line(`${this.names.x} from`, short(this.from).replace("−", "-"), (text) => this.#range(Number(text), this.to), decimal),
+      line("to", short(this.to).replace("−", "-"), (text) => this.#range(this.from, Number(text)), decimal),
       choice("scale", ["auto", "linear", "arcsinh"], this.address.get("scale", "auto"), (scale) => {
         this.address.set({ scale: scale === "auto" ? "" : scale });
         if (this.curve) this.#show(this.curve);
@@ -152,7 +156,7 @@ export class Plot {
       this.isCurve && line("cotangent", this.address.get("c", "1"), (text) => {
         this.address.set({ c: text === "1" ? "" : text });
         this.draw();
-      }, number),
+      }, decimal),
       make("button", { type: "button", class: "quiet", onclick: () => this.#zoom(1 / ZOOM) }, "Zoom in"),
       make("button", { type: "button", class: "quiet", onclick: () => this.#zoom(ZOOM) }, "Zoom out"),
       make("button", { type: "button", class: "quiet", onclick: () => this.#reset() }, "Reset"),

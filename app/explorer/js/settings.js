@@ -58,6 +58,19 @@ export class Settings extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
+  /**
+   * Use the attributes, the dtype and the mode of a finding. The plot is drawn by whoever asks for it.
+   *
+   * @param {{ attrs: Record<string, unknown>, dtype: string, mode: string }} finding
+   */
+  use({ attrs, dtype, mode }) {
+    this.address.clear("a.");
+    const own = Object.entries(attrs).filter(([name, value]) => value !== this.#base[name]);
+    this.address.set(Object.fromEntries(own.map(([name, value]) => [`a.${name}`, String(value)])));
+    this.address.set({ dtype: dtype === this.floats[0] ? "" : dtype, mode });
+    this.#draw();
+  }
+
   #draw() {
     const set = (/** @type {string} */ name, /** @type {string} */ text) => {
       this.address.set({ [name]: text });

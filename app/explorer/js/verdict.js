@@ -16,6 +16,7 @@ import { inWords, isAborted } from "./service.js";
  * @property {string} dtype
  * @property {{ index: number[] | null, x: unknown, analytic: unknown, numeric: unknown, error_bar: unknown } | null} worst
  * @property {string | null} reproduce
+ * @property {{ inputs: Record<string, unknown>, cotangents?: Record<string, unknown> } | null} point
  * @property {{ mode: string, dtype: string }[]} places
  */
 
@@ -29,7 +30,7 @@ export class Verdict {
    * @param {import("./service.js").Service} service
    * @param {import("./types.d.ts").Contract} contract
    * @param {import("./settings.js").Settings} settings
-   * @param {((x: number) => void) | null} showAt shows the plot around a point, if there is one of the inputs
+   * @param {(finding: Finding) => void} showAt shows the plot around the point of a finding
    */
   constructor(service, contract, settings, showAt) {
     this.service = service;
@@ -125,7 +126,6 @@ export class Verdict {
   #finding(finding) {
     const { worst } = finding;
     const x = worst?.x === null || worst?.x === undefined ? null : number(worst.x);
-    const { showAt } = this;
     const label = `${SIGNS[finding.verdict]} ${finding.check}`;
     return make(
       "details",
@@ -137,7 +137,7 @@ export class Verdict {
           { class: "numbers" },
           `${worst.index === null ? "" : `at [${worst.index.join(", ")}], `}x = ${short(x, 8)}: the op's ${short(number(worst.analytic), 9)}, expected ${short(number(worst.numeric), 9)} ± ${short(number(worst.error_bar), 2)}`,
         ),
-      x !== null && showAt && make("button", { type: "button", class: "quiet", onclick: () => showAt(x) }, "Show it in the plot"),
+      finding.point && make("button", { type: "button", class: "quiet", onclick: () => this.showAt(finding) }, "Show it in the plot"),
       finding.reproduce && make("pre", { class: "code", tabindex: "0" }, finding.reproduce),
     );
   }

@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, RootModel
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
-from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Problem, Tensors
+from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Tensors
 from app.routes.native.check_examples import REPORTS, VERIFICATIONS
-from app.routes.native.health import UnavailableOp
 from ops import FLOATS, MODES, Mode
 
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
@@ -116,6 +115,15 @@ class CheckPlace(BaseModel):
     input: str | None
 
 
+class CheckedPoint(BaseModel):
+    """The tensors of a call, by field and by name, as nested lists."""
+
+    inputs: dict[str, Any]
+    cotangents: dict[str, Any] = {}
+    vectors: dict[str, Any] = {}
+    tangents: dict[str, Any] = {}
+
+
 class CheckEntry(BaseModel):
     """One finding of one check, or several with the same sentence; then all fields are those of the first place."""
 
@@ -137,6 +145,7 @@ class CheckEntry(BaseModel):
     worst: WorstElement | None
     reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
     shows: str | None = Field(description="What in the answer to that command is the number.")
+    point: CheckedPoint | None = Field(description="The tensors of that command; null if there is none.")
     places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
 
 
@@ -235,71 +244,3 @@ class VerifyAnswer(OperationAnswer):
     dtype: str
     against: str = Field(description="The dtype that the op computed in.")
     gradients: dict[str, VerifiedGradient]
-
-
-class _Event(BaseModel):
-    """An event of the stream."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class StartEvent(_Event):
-    """The first event: what will be checked."""
-
-    event: Literal["start"]
-    ops: list[str] = Field(description="The ops to check.")
-    unavailable: list[UnavailableOp] = Field(description="The requested ops that are not served, and why.")
-    steps: int = Field(description="The number of steps.")
-
-
-class ProgressEvent(_Event):
-    """A step starts."""
-
-    event: Literal["progress"]
-    op: str = Field(description="The op of the step.")
-    check: CheckName | Literal["record"] = Field(description="The check of the step.")
-    done: int = Field(description="The number of finished steps.")
-    steps: int = Field(description="The number of steps.")
-    left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")
-
-
-class FindingEvent(_Event):
-    """A finding of a step that has ended; only if the request has `findings`. The report repeats it."""
-
-    event: Literal["finding"]
-    op: str = Field(description="The op of the step.")
-    finding: CheckEntry
-
-
-class ReportEvent(_Event):
-    """All steps of an op have ended."""
-
-    event: Literal["report"]
-    report: CheckAnswer = Field(description="The report on the op.")
-
-
-class SummaryEvent(_Event):
-    """The last event of a complete stream; each count is a number of ops."""
-
-    event: Literal["summary"]
-    verdict: Verdict = Field(description="The verdict on all ops.")
-    pass_: int = Field(alias="pass")
-    fail: int
-    error: int = Field(description="Ops where the checker failed.")
-    inconclusive: int
-    unfinished: int = Field(description="Ops with checks not run: out of time.")
-    seconds: float = Field(description="The duration.")
-
-
-class ErrorEvent(_Event):
-    """The last event of a stream that ends early."""
-
-    event: Literal["error"]
-    problem: Problem = Field(description="The reason why the stream ends early.")
-
-
-AnyEvent = StartEvent | ProgressEvent | FindingEvent | ReportEvent | SummaryEvent | ErrorEvent
-
-
-class ChecksAnswer(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
-    """One event of the stream."""

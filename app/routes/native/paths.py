@@ -14,14 +14,8 @@ from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.requests.tensor_schemas import ref
-from app.routes.native.check_models import (
-    CheckAnswer,
-    CheckRequest,
-    ChecksAnswer,
-    ChecksRequest,
-    VerifyAnswer,
-    VerifyRequest,
-)
+from app.routes.native.check_event_models import ChecksAnswer
+from app.routes.native.check_models import CheckAnswer, CheckRequest, ChecksRequest, VerifyAnswer, VerifyRequest
 from app.routes.native.checks import EVENTS, LINES, CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
