@@ -21,6 +21,7 @@ from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime.modes import Key, KeyedArrays
+from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
 from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
@@ -171,6 +172,22 @@ class Evaluation(Generic[Result]):
         """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""
         return self.finish(compute([self], self.whole)[0])
 
+    def node_in_graph(self) -> str:
+        """Return the node at which an eager evaluation of a graph of ops fails, where mode graph does too; else "".
+
+        Eager mode does not tell which node's gradient has raised an error.
+        """
+        if self.point.spec.mode != "eager" or not origin(self.point.op)[0].parts:
+            return ""
+        in_graph = replace(self, point=replace(self.point, spec=replace(self.point.spec, mode="graph")))
+        try:
+            in_graph.whole.run([self.leaves])
+        except NotTraced:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
+            return node_of(error)
+        return ""
+
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
         if self.transforms:
@@ -217,7 +234,8 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
-        raise converted(first.point.op.name, error, first.simpler()) from error.with_traceback(None)
+        node = node_of(error) or first.node_in_graph()
+        raise converted(first.point.op.name, error, first.simpler(), node) from error.with_traceback(None)
     return [results]
 
 

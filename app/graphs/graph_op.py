@@ -17,7 +17,7 @@ from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
 from app.tensors.json import decode
-from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op
+from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op, Tensor
 
 UNLIMITED = 1 << 62
 # The size of each symbol in an example that the document does not give.
@@ -40,6 +40,11 @@ class GraphOp(Op):
     def parts(self) -> tuple[Op, ...]:
         """The ops of the nodes."""
         return self.nodes
+
+    def node_without_gradient(self, name: str, inputs: Mapping[str, Tensor], attrs: Mapping[str, Any]) -> str:
+        """Return the node at which the gradient of an input ends."""
+        assert isinstance(self.function, Composition)
+        return self.function.node_without_gradient(name, [inputs[slot.name] for slot in self.inputs], attrs)
 
     @property
     def owner(self) -> str:

@@ -217,6 +217,10 @@ class Op:
         """The ops that it composes; none for an op with a page."""
         return ()
 
+    def node_without_gradient(self, name: str, inputs: Mapping[str, Tensor], attrs: Mapping[str, Any]) -> str:
+        """Return the op of ``parts`` that has no gradient on the way to an input, as text; "" if that is unknown."""
+        return ""
+
     @property
     def needs_linear(self) -> bool:
         """Whether it exists only for attributes with which its gradient is linear in the cotangent."""
