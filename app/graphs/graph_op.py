@@ -31,6 +31,7 @@ class GraphOp(Op):
     ``nodes`` are the ops of its nodes, in order.
     """
 
+    document: GraphDocument = field(kw_only=True)
     nodes: tuple[Op, ...] = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
         sizes=sizes(contract),
         validate=validation(contract),
         null_gradients=contract.null_gradients,
+        document=document,
         nodes=tuple([node.op for node in nodes]),
     )
     object.__setattr__(op, "examples", tuple(_examples(document, op, contract)))
