@@ -328,7 +328,7 @@ def shown(mutant: Mutant) -> list[str]:
         )
         command = [sys.executable, "-m", *command]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode not in RAN:
+        if done.returncode not in RAN or "Traceback (most recent call last)" in done.stderr:
             raise ValueError(f"{mutant.module}, {mutant.after!r}: {(done.stdout + done.stderr)[-500:]}")
         return [line for line in done.stdout.splitlines() if line.startswith(SHOWN)]
 
