@@ -210,14 +210,14 @@ MUTANTS = (
     ),
     Mutant(
         "checks/second.py",
-        "        compare_dy_slots(target, subsample, outputs)\n        if",
-        "        if",
+        "    compare(target, subsample, gradient, dy_objective(target, subsample))\n",
+        "    pass\n",
         tests=PLANTED,
     ),
     Mutant(
         "checks/second.py",
-        "        compare_x_slots(target, subsample, inputs)\n        compare_dy",
-        "        _dy",
+        "compare(target, subsample, gradient, x_objective(target, subsample))",
+        "pass",
         tests=PLANTED,
     ),
     Mutant(
