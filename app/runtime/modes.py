@@ -258,6 +258,7 @@ class Trace:
 
 def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, *, in_session: bool) -> Trace:
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
+    JOURNAL.note(program, mode, leaves)  # the author's code and the compiler may crash
     with uninterrupted(), tf.device(device):
         try:
             # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.
