@@ -94,8 +94,8 @@ class Hessian(Answer):
     diagonal: Partial = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, eq=False)
-class Numeric:
+@dataclass(frozen=True, eq=False, repr=False)
+class Numeric(Answer):
     """Numeric derivatives by input or, with tangents, the one under ``along``; ``None`` for an input without any.
 
     ``error_bars`` are the largest differences of right derivatives from them, and ``statuses`` say ``ok``, or why one

@@ -36,19 +36,24 @@ def compare(before: Document, reports: Sequence[Report]) -> list[Difference]:
     return found + [Difference(report.op, incomparable=new) for report in reports if report.op not in known]
 
 
+def lines(difference: Difference, *, only_beyond: bool = False) -> list[str]:
+    """Return what differs, a line each; with ``only_beyond``, not what moved within its error bar."""
+    moves = [move for move in difference.moves if move.is_beyond or not only_beyond]
+    found = [*difference.verdicts, *(move.sentence for move in moves[:MOST_MOVES])]
+    found += [f"and {len(moves) - MOST_MOVES} more arrays"] if len(moves) > MOST_MOVES else []
+    return found + ([difference.incomparable] if difference.incomparable else [])
+
+
 def print_differences(out: Console, found: Sequence[Difference], path: Path | None, *, quiet: bool = False) -> None:
     """Print what differs from a baseline; with ``quiet``, only what is beyond the error bars or incomparable."""
     for difference in found:
-        moves = [move for move in difference.moves if move.is_beyond or not quiet]
-        if not (moves or difference.verdicts or difference.incomparable):
+        shown = lines(difference, only_beyond=quiet)
+        if not shown:
             continue
         style = STYLES["fail"] if difference.is_beyond else STYLES["inconclusive"]
         notes = f" ({', '.join(difference.notes)})" if difference.notes else ""
         out.print(styled(f"MOVED {difference.op}{notes}", f"bold {style}"))
-        lines = [*difference.verdicts, *(move.sentence for move in moves[:MOST_MOVES])]
-        lines += [f"and {len(moves) - MOST_MOVES} more arrays"] if len(moves) > MOST_MOVES else []
-        lines += [difference.incomparable] if difference.incomparable else []
-        for line in lines:
+        for line in shown:
             print_indented(out, styled(line))
     if not quiet:
         numbers, moved = sum(each.compared for each in found), sum(bool(each.moves) for each in found)

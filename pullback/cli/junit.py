@@ -4,7 +4,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
-from pullback.cli.findings import lines
+from pullback.baselines import Difference
+from pullback.cli import baseline, findings
 from pullback.places import place
 from pullback.reports import Check, Report
 
@@ -12,41 +13,61 @@ from pullback.reports import Check, Report
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report], unavailable: Mapping[str, str]) -> bytes:
+def junit(reports: Sequence[Report], unavailable: Mapping[str, str], moved: Sequence[Difference] = ()) -> bytes:
     """Return the reports as a document; inconclusive and skipped checks count as skipped.
 
-    An unavailable op, which ``unavailable`` maps to its reason, is a testsuite with one error.
+    An unavailable op, which ``unavailable`` maps to its reason, is a testsuite with one error. Where there is a
+    baseline, an op has one more testcase, which fails if something has moved beyond its error bar.
     """
     root = ET.Element("testsuites", name="pullback")
+    differences = {difference.op: difference for difference in moved}
     for report in reports:
-        suite = ET.SubElement(root, "testsuite", {"name": _text(report.op), **_counts(report.checks, report.seconds)})
+        suite = ET.SubElement(root, "testsuite", name=_text(report.op))
         suite.extend(_case(report.op, check) for check in report.checks)
-    checks = [check for report in reports for check in report.checks]
-    root.attrib.update(_counts(checks, sum(report.seconds for report in reports), unavailable=len(unavailable)))
+        if report.op in differences:
+            suite.append(_against(differences[report.op]))
+        suite.attrib.update(_counts(suite, report.seconds))
     for op, reason in unavailable.items():
-        suite = ET.SubElement(root, "testsuite", {"name": _text(op), **_counts((), 0.0, unavailable=1)})
-        case = ET.SubElement(suite, "testcase", classname=f"pullback.{_text(op)}", name="available", time="0.000000")
+        suite = ET.SubElement(root, "testsuite", name=_text(op))
+        case = _testcase(op, "available", 0.0)
+        suite.append(case)
         ET.SubElement(case, "error", message=_text(f"unavailable: {reason}"))
+        suite.attrib.update(_counts(suite, 0.0))
+    root.attrib.update(_counts(root, sum(report.seconds for report in reports)))
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
 def _case(op: str, check: Check) -> ET.Element:
-    name, seconds = _text(place(check)), f"{check.seconds:.6f}"
-    case = ET.Element("testcase", classname=f"pullback.{_text(op)}", name=name, time=seconds)
+    case = _testcase(op, place(check), check.seconds)
     if check.verdict != "pass":
         kind = {"fail": "failure", "error": "error"}.get(check.verdict, "skipped")
         message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
-        ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(lines(check))) or None
+        ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(findings.lines(check))) or None
     return case
 
 
-def _counts(checks: Sequence[Check], seconds: float, *, unavailable: int = 0) -> dict[str, str]:
-    failed, broken = (sum(check.verdict == verdict for check in checks) for verdict in ("fail", "error"))
-    skipped = sum(check.verdict in ("inconclusive", "skipped") for check in checks)
-    errors = broken + unavailable
-    counts = {"tests": len(checks) + unavailable, "failures": failed, "errors": errors, "skipped": skipped}
-    return {**{name: str(count) for name, count in counts.items()}, "time": f"{seconds:.6f}"}
+def _against(difference: Difference) -> ET.Element:
+    """Return the testcase of the baseline: what moved within its error bar is the output of a case that passes."""
+    case, lines = _testcase(difference.op, "baseline", 0.0), [*difference.notes, *baseline.lines(difference)]
+    if difference.is_beyond:
+        ET.SubElement(case, "failure", message="moved beyond the error bars").text = _text("\n".join(lines))
+    elif difference.incomparable:
+        ET.SubElement(case, "skipped", message=_text(f"inconclusive: {difference.incomparable}"))
+    elif lines:
+        ET.SubElement(case, "system-out").text = _text("\n".join(lines))
+    return case
+
+
+def _testcase(op: str, name: str, seconds: float) -> ET.Element:
+    return ET.Element("testcase", classname=f"pullback.{_text(op)}", name=_text(name), time=f"{seconds:.6f}")
+
+
+def _counts(suite: ET.Element, seconds: float) -> dict[str, str]:
+    """Return the attributes that say how many testcases are below an element, and how they ended."""
+    kinds = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {name: str(sum(1 for _ in suite.iter(tag))) for name, tag in kinds.items()}
+    return {**counts, "time": f"{seconds:.6f}"}
 
 
 def _text(text: str) -> str:

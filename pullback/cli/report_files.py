@@ -33,9 +33,9 @@ def as_json(outcome: Outcome, moved: Moved) -> str:
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 
-def as_junit(outcome: Outcome, _: Moved) -> str:
-    """Return all reports as JUnit XML."""
-    return junit(outcome.reports, outcome.unavailable).decode() + "\n"
+def as_junit(outcome: Outcome, moved: Moved) -> str:
+    """Return all reports, and what differs from a baseline, as JUnit XML."""
+    return junit(outcome.reports, outcome.unavailable, moved or ()).decode() + "\n"
 
 
 def as_html(outcome: Outcome, moved: Moved) -> str:

@@ -24,7 +24,11 @@ class Leaf(NamedTuple):
     @property
     def kind(self) -> str:
         """The dtype and the shape."""
-        return f"none, {self.reason}" if self.value is None else f"{self.value.dtype}{list(self.value.shape)}"
+        if self.value is None:
+            return f"none, {self.reason}"
+        # NumPy's names of text, such as <U4, are of its storage.
+        dtype = "str" if self.value.dtype.kind == "U" else str(self.value.dtype)
+        return f"{dtype}{list(self.value.shape)}"
 
     @property
     def numbers(self) -> str:

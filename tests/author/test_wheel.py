@@ -1,16 +1,20 @@
 """The wheel, installed into an empty environment and used from an author's folder elsewhere."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import venv
+import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from packaging.metadata import Metadata
 
 from pullback import __version__
@@ -21,6 +25,9 @@ from tests.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 PROJECT = ROOT / "pyproject.toml"
+# A package of the lock, with its hashes.
+LOCKED = re.compile(r"^([a-z][a-z0-9-]*)==.*?(?=^[a-z]|\Z)", re.MULTILINE | re.DOTALL)
+YAML = re.compile(r"^`([^`\n]*)`:\n\n```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TYPED = """
 import numpy as np
 from pullback.ops import Array, Op
@@ -69,6 +76,26 @@ def environment(wheel, tmp_path_factory) -> Path:
     # All that the extra asks for is there, if its ranges admit the versions of the lock.
     subprocess.run([*install, "--no-index", f"pullback[serve] @ {wheel.as_uri()}"], check=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def with_pip(wheel, environment) -> dict[str, str]:
+    """The variables of a shell whose ``pip`` installs into the environment, and has the wheel in place of an index."""
+    locked = {found[1]: found[0] for found in LOCKED.finditer((ROOT / "requirements" / "dev.txt").read_text())}
+    needed = wheel.with_name("pytest.txt")
+    needed.write_text("".join(locked[name] for name in ("iniconfig", "packaging", "pluggy", "pygments", "pytest")))
+    python = environment / "bin" / "python"
+    install = [sys.executable, ROOT / "requirements" / "install.py", python, "--quiet", "--require-hashes", "-r"]
+    subprocess.run([*install, needed], check=True)
+    pip = environment / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{python}" "$@"\n')
+    pip.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{environment / 'bin'}:{os.environ['PATH']}",
+        "PIP_FIND_LINKS": wheel.parent.as_uri(),
+        "PIP_NO_INDEX": "1",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +175,42 @@ def test_an_author_elsewhere(environment, author) -> None:
         service.wait(PATIENCE_S)
         assert service.stdout
         service.stdout.close()
+
+
+@pytest.mark.parametrize("name", [".github/workflows/gradients.yml", ".gitlab-ci.yml"])
+def test_the_files_for_continuous_integration(with_pip, folder, tmp_path, name) -> None:
+    """Each line runs as it is written, and the last fails: the report has the finding of the wrong page alone."""
+    files = dict(YAML.findall((ROOT / "docs" / "ci.md").read_text()))
+    assert len(files) == 2
+    shutil.copytree(folder / "my_ops", tmp_path / "my_ops", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["pip", "uninstall", "--quiet", "--yes", "pullback"], env=with_pip, check=True)
+    *before, last = script(yaml.safe_load(files[name]))
+    for line in before:
+        subprocess.run(["bash", "-ec", line], cwd=tmp_path, env=with_pip, check=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        ["bash", "-ec", last],
+        cwd=tmp_path,
+        env=with_pip,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    cases = list(ET.parse(tmp_path / "gradients.xml").iter("testcase"))
+    wrong = [case for case in cases if case.find("failure") is not None]
+    assert all("bad" in case.attrib["classname"] for case in wrong)
+    assert any("are 1.1 times what they should be" in ET.tostring(case, "unicode") for case in wrong)
+    assert any("cube" in case.attrib["classname"] for case in cases)
+
+
+def script(document: Any) -> list[str]:
+    """Return the commands of a file for GitHub or GitLab."""
+    if "jobs" in document:
+        (job,) = document["jobs"].values()
+        return [step["run"] for step in job["steps"] if "run" in step]
+    (job,) = document.values()
+    return job["script"]
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])

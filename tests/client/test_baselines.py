@@ -119,9 +119,11 @@ def test_with_a_service(ask, tmp_path) -> None:
     # A number that was another then, and an op that was not there.
     entry["arrays"][0]["values"][0] += 1.0
     file.write_text(json.dumps({"format": "pullback baseline 1", "seed": 0, "ops": {"square": entry}}))
-    done = ask("check", "square", "--check", "value", "--against", str(file))
+    done = ask("check", "square", "--check", "value", "--against", str(file), "--junit", str(other))
     assert done.code == 1
     assert "MOVED square" in done.out
+    assert 'name="baseline"' in other.read_text()
+    assert '<failure message="moved beyond the error bars">' in other.read_text()
     done = ask("check", "log1pexp", "--check", "value", "--against", str(file))
     assert done.code == 2
     assert "the baseline does not have this op" in done.out

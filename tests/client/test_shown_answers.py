@@ -8,7 +8,7 @@ import pullback
 from ops import square
 from pullback import reports
 from pullback.catalogue import Contract, InputSlot, Slot
-from pullback.results import Forward, Gradients, Jacobian, Orders
+from pullback.results import Forward, Gradients, Jacobian, Orders, numeric
 from tests.client.documents import FAILING, PASSING
 from tests.client.test_html_reports import Page, text
 
@@ -41,6 +41,20 @@ def test_nested_answers_and_orders_have_the_names_that_reach_them() -> None:
         Jacobian({"y": {"x": one, "z": None}}, {"y": {"z": "disconnected"}})
     )
     assert "gradients[1].x  float64[1]" in repr(Orders({"y": one}, [{"x": one}, {"x": one}], [{}, {}]))
+
+
+def test_numeric_derivatives_have_their_error_bars_and_statuses() -> None:
+    found = numeric({"derivatives": {"x": {"derivative": [4.0], "error_bar": [1e-12], "status": ["ok"]}, "n": None}})
+    assert repr(found).splitlines() == [
+        "Numeric",
+        "  derivatives.x  float64[1]                [4.]",
+        "  derivatives.n  none, not_differentiable",
+        "  error_bars.x   float64[1]                [1.e-12]",
+        "  error_bars.n   none, not_differentiable",
+        "  statuses.x     str[1]                    ['ok']",
+        "  statuses.n     none, not_differentiable",
+    ]
+    assert "error_bars.x float64[1] [1.e-12]" in text(Page(found._repr_html_()))
 
 
 def test_an_answer_is_a_table_in_a_notebook() -> None:
