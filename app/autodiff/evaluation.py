@@ -11,12 +11,13 @@ import numpy as np
 
 from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
+from app.autodiff.builder import gradient_function
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
 from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
 from app.autodiff.point import PADDED_MODES, Arrays, Point
-from app.autodiff.programs import Program, ShapeOf, gradient_function, program_of
+from app.autodiff.programs import Program, ShapeOf, program_of
 from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
