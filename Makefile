@@ -39,7 +39,6 @@ define CHECK_TREE
 $(VENV)/bin/python -m pytest tests/test_tiny.py -n 0
 $(VENV)/bin/ruff check
 $(VENV)/bin/ruff format --check
-$(VENV)/bin/pyright
 endef
 
 # The CPU seconds that the tests of `make test` may take; a run says when they take more.
@@ -47,12 +46,16 @@ CPU_BUDGET := 320
 
 test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
 	$(CHECK_TREE)
+	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest -m 'not slow and not docker and not thorough' -p tests.cpu_budget --cpu-budget $(CPU_BUDGET)
 	@echo 'Left out: the tests marked slow, other clients, the frameworks, and the attack. `make test-all` runs them too.'
 
+# The types are checked while the tests run.
 test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 	$(CHECK_TREE)
-	$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/pyright & types=$$!; trap 'kill $$types 2>/dev/null || true' EXIT; \
+	$(VENV)/bin/python -m pytest && \
+	wait $$types || { echo "The tests fail, or the types that pyright checked: see above." >&2; exit 1; }
 
 # The other environments are made while the tests of the service run. The other phases of the attack test what has tests
 # of its own, and take minutes to start.
@@ -62,7 +65,7 @@ test-all: installer ## the same and all other tests, with other people's clients
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=2 test-fleet test-frameworks test-clients test-browser test-deploy
+	$(MAKE) --no-print-directory --jobs=3 test-fleet test-frameworks test-clients test-browser test-deploy
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out

@@ -28,7 +28,9 @@ from app.execution.engine import Engine
 from app.requests.fields import read
 from app.routes.native.check_events import Requested, spell_nonfinite
 from app.routes.native.check_models import ChecksRequest
+from app.runtime import journal
 from app.runtime.cores import share_cores
+from app.runtime.journal import JOURNAL
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
@@ -45,12 +47,13 @@ def main(descriptor: int) -> NoReturn:
     """Run the request in each message on the socket ``descriptor``; end with the socket.
 
     A message is JSON, and comes with the pipe for its events. It ends the request that still runs. After the last event
-    the pipe has a line with the status of the copy, if that is not 0.
+    the pipe has a line with the status of the copy and its last evaluation, if the status is not 0.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
-    running, pipe = 0, -1
+    running, pipe, memory = 0, -1, os.memfd_create("journal")
+    os.ftruncate(memory, journal.SIZE)
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         watched = -1
@@ -65,7 +68,7 @@ def main(descriptor: int) -> NoReturn:
                     status = os.waitstatus_to_exitcode(os.waitpid(running, 0)[1])
                     selector.unregister(watched)
                     if status and key.fileobj is not control:
-                        _write(pipe, {"event": "ended", "status": status})
+                        _write(pipe, {"event": "ended", "status": status, "evaluation": journal.read(memory)})
                     os.close(watched)
                     os.close(pipe)
                     running = 0
@@ -73,14 +76,15 @@ def main(descriptor: int) -> NoReturn:
                     if not message:
                         os._exit(0)
                     (pipe,) = pipes
-                    running = _fork(message, pipe, control)
+                    journal.clear(memory)
+                    running = _fork(message, pipe, control, memory)
                     watched = os.pidfd_open(running)
                     selector.register(watched, selectors.EVENT_READ)
                 break  # what else is ready may be of the request that has just ended
 
 
-def _fork(message: bytes, pipe: int, control: socket.socket) -> int:
-    """Return the id of a copy of this process that runs the request in ``message``."""
+def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> int:
+    """Return the id of a copy of this process that runs the request in ``message``, with its journal in ``memory``."""
     with warnings.catch_warnings():
         # Python 3.12 warns of the threads that libraries have started on import; they hold no lock that a copy needs.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -91,6 +95,7 @@ def _fork(message: bytes, pipe: int, control: socket.socket) -> int:
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         control.close()
+        JOURNAL.keep_in(memory)
         # What the ops print goes to the log.
         os.dup2(2, 1)
         asyncio.run(_run(json.loads(message), pipe))

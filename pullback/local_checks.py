@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,12 +23,14 @@ NOT_BY_THE_OP = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 class Ended(NamedTuple):
-    """The end of a process, with its status, before the end of its checks."""
+    """The end of a process, with its status, before that of its checks; ``evaluation`` is its last, or ""."""
 
     status: int
+    evaluation: str
 
     def __str__(self) -> str:
-        return signal.Signals(-self.status).name if self.status < 0 else f"status {self.status}"
+        name = signal.Signals(-self.status).name if self.status < 0 else f"status {self.status}"
+        return f"{name} in {self.evaluation}" if self.evaluation else name
 
 
 class LocalChecks(Closing):
@@ -70,7 +73,7 @@ class LocalChecks(Closing):
                     case Ended():
                         if running is None or wanted is None or found.status in NOT_BY_THE_OP:
                             raise ConnectionLost(f"the process of the checks ended with {found}")
-                        reports.append(_crash(running, found, options.get("seed") or 0))
+                        reports.append(_crash(running, found, pages, options.get("seed") or 0))
                         yield reports[-1]
                         wanted = request["ops"] = wanted[wanted.index(running.op) + 1 :]
                         break
@@ -114,14 +117,14 @@ class LocalChecks(Closing):
             for line in events:
                 if not line.endswith(b"}\n"):
                     continue  # the process has ended in the middle of it
-                if (status := json.loads(line).get("status")) is not None:
-                    yield Ended(status)
+                if (ended := json.loads(line)).get("event") == "ended":
+                    yield Ended(ended["status"], ended["evaluation"])
                 elif (found := event(line)) is not None:
                     yield found
 
 
-def _crash(running: Progress, ended: Ended, seed: int) -> Report:
-    """Return the report on an op that has ended the process: its check fails."""
+def _crash(running: Progress, ended: Ended, pages: Sequence[Path], seed: int) -> Report:
+    """Return the report on an op of these pages that has ended the process: its check fails."""
     sentence = f"op {running.op} crashed the process of the check with {ended}"
     nowhere: dict[str, Any] = {
         "order": None,
@@ -135,6 +138,8 @@ def _crash(running: Progress, ended: Ended, seed: int) -> Report:
     counts = {"points": 0, "evaluations": 0, "seconds": 0.0}
     entry: dict[str, Any] = {**nowhere, **counts, "check": running.check, "verdict": "fail", "sentence": sentence}
     entry |= {"inconclusive": {}, "worst": None, "places": [nowhere]}
+    what = [str(page) for page in pages if page.stem == running.op] or [running.op]
+    entry["reproduce"] = shlex.join(["pullback", "check", *what, "--check", running.check, "--seed", str(seed)])
     head = {"op": running.op, "verdict": "fail", "sentence": f"{running.op}: 1 of 1 checks fail: {running.check}"}
     return report({**head, "seed": seed, **counts, "unfinished": 0, "coverage": [], "checks": [entry]})
 

@@ -11,8 +11,6 @@ from ops import FLOATS, Array, Input, Op
 SCALAR: Dimensions = {"...": ()}
 # Numbers outside of the default domain that are tried more closely.
 FAR_OUT = (-20.0, -10.0, -5.0, 5.0, 10.0, 20.0)
-# The distance of numbers on either side of a kink, as a fraction of the domain.
-BESIDE = 2.0**-10
 # How near numbers come to a pole, a kink or an end of a domain, as fractions of the domain.
 NEAR = (2.0**-6, 2.0**-8, 2.0**-11, 2.0**-15, 2.0**-20)
 # Further special numbers of elementwise ops, and numbers outside of the default domain.
@@ -55,7 +53,7 @@ def latin_hypercube(
 
 
 def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
-    """Yield points at 0, -0, ties, equal rows, the ends of the domain, and the kinks and beside them.
+    """Yield points at 0, -0, ties, equal rows, the ends of the domain, and the kinks.
 
     Inputs that have no such number are drawn. The op may reject some of these points.
     """
@@ -128,9 +126,7 @@ def _special_numbers(op: Op, slot: Input, *, is_elementwise: bool) -> list[float
     declared, some beyond the default one.
     """
     low, high = slot.domain
-    beside = BESIDE * (high - low)
-    kinks = [number for kink in slot.kinks for number in (kink - beside, kink, kink + beside)]
-    numbers = [0.0, -0.0, low, high, *kinks]
+    numbers = [0.0, -0.0, low, high, *slot.kinks]
     outside: tuple[float, ...] = ()
     if is_elementwise:
         numbers += ELEMENTWISE

@@ -1,11 +1,12 @@
 """Draw points of many sizes: a gradient may be wrong at one number, from five on, or without any axis.
 
 Every symbol of an op's shapes takes each of ``SIZES`` once, in a random order of its own, and ``...`` each of ``AXES``.
-Where all of them together would take too long, all but one are small.
+Where all of them together would take too long, all but one are small. Some rows are put in order, or have one sign: of
+random rows of more than four numbers, few are.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from app.autodiff.draws import Dimensions
 from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.gradcheck.target import Target
-from ops import Attrs, Op
+from ops import Array, Attrs, Op
 
 # 1, powers of two and their neighbours, and the sizes between the first of them; two more sizes are drawn.
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
@@ -31,6 +32,14 @@ LONG = (1025, 4097)
 MOST_NUMBERS, MOST_COST, MOST_POINTS = 1 << 13, 1 << 21, 48
 # How many points an op's own ``sample`` draws, and how many of different sizes are used.
 SAMPLES, SAMPLED = 32, 12
+# What is done to the numbers of rows, and to how many points with rows of at least so many numbers.
+ARRANGEMENTS: Mapping[str, Callable[[Array], Array]] = {
+    "ascending": lambda x: np.sort(x, axis=-1),
+    "descending": lambda x: -np.sort(-x, axis=-1),
+    "positive": np.abs,
+    "negative": lambda x: -np.abs(x),
+}
+ARRANGED, ROW = 3, 5
 
 
 class Sized(NamedTuple):
@@ -52,11 +61,14 @@ def points(target: Target) -> Iterator[Sized]:
                     found.add(shapes)
                     yield Sized(_words(point), point)
         return
-    attrs = bind_attrs(target.op, target.attrs)
+    attrs, with_rows = bind_attrs(target.op, target.attrs), list[Point]()
     for sizes in dimensions(target.op, attrs, rng):
         if point := _drawn(target, sizes, rng):
             found.add(_shapes(point))
+            with_rows += [point] * any(x.ndim and x.shape[-1] >= ROW for x in point.inputs.values())
             yield Sized(_words(point), point)
+    for i in map(int, rng.permutation(len(with_rows))[:ARRANGED]):
+        yield from _arranged(target, with_rows[i])
     # An op may accept only sizes that are equal.
     symbols = _symbols(target.op, attrs)
     largest = max((size for shapes in found for shape in shapes for size in shape), default=0)
@@ -64,6 +76,19 @@ def points(target: Target) -> Iterator[Sized]:
         for size in SIZES:
             if point := _drawn(target, dict.fromkeys(symbols, (size,)), rng):
                 yield Sized(_words(point), point)
+
+
+def _arranged(target: Target, point: Point) -> Iterator[Sized]:
+    """Yield the point with its floats in each arrangement; an input stays as it is where it would leave its domain."""
+    slots = [slot for slot in target.op.inputs if point.inputs[slot.name].dtype.kind not in "iub"]
+    for words, arrange in ARRANGEMENTS.items():
+        inputs = dict(point.inputs)
+        for slot in slots:
+            x, (low, high) = inputs[slot.name], slot.domain
+            if x.ndim and ((low <= (arranged := arrange(x))) & (arranged <= high)).all():
+                inputs[slot.name] = arranged
+        with suppress(Unprocessable):
+            yield Sized(f"{_words(point)}, {words}", target.bind(inputs, target.widest))
 
 
 def long_points(target: Target) -> Iterator[Sized]:

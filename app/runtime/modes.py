@@ -16,7 +16,7 @@ from tensorflow.python.eager import cancellation, context, core
 from tensorflow.python.framework.ops import EagerTensor  # for the same reason
 from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable  # for the same reason
 
-from app.runtime import traces
+from app.runtime import tensor_equality, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
@@ -24,6 +24,8 @@ from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import OnThisThread, can_run_here
 from ops import Array, Mode, OpFault, Tensor
+
+tensor_equality.install()
 
 Key: TypeAlias = tuple[str | int, str]
 """The level of a result, and the name of its input or output.
@@ -256,6 +258,7 @@ class Trace:
 
 def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, *, in_session: bool) -> Trace:
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
+    JOURNAL.note(program, mode, leaves)  # the author's code and the compiler may crash
     with uninterrupted(), tf.device(device):
         try:
             # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.

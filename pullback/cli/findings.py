@@ -55,7 +55,8 @@ def reproduction(check: Check) -> list[str]:
     """Return the command that reproduces the worst number of a check, after the place of the number in its answer."""
     if check.reproduce is None:
         return []
-    where = "the number" if check.verdict == "inconclusive" else "analytic"
+    of_fault = "analytic" if check.worst is not None else "to reproduce"
+    where = "the number" if check.verdict == "inconclusive" else of_fault
     return [f"{where}: {check.shows} of", f"  {check.reproduce}"] if check.shows else [f"{where}: {check.reproduce}"]
 
 

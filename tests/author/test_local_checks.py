@@ -17,14 +17,20 @@ pytestmark = pytest.mark.slow
 SOME = ("value", "derivative", "second")
 CRASHING = """
 import os
+import tensorflow as tf
 from pullback.ops import Example, Input, Op, Output
 
-def forward(x):
-    os.kill(os.getpid(), 11)
+def crash(x):
+    if x.size > 2:
+        os.kill(os.getpid(), 11)
     return x
 
-OP = Op(name="{name}", summary="", doc="", function=forward, inputs=(Input("x"),), outputs=(Output("y"),),
-        mechanism="custom_gradient", source="", examples=(Example("one", {{"x": 1.0}}),))
+def forward(x):
+    return tf.reshape(tf.numpy_function(crash, [x], x.dtype), x.shape)
+
+OP = Op(name="{name}", summary="", doc="", function=forward, inputs=(Input("x", shape=("N",)),),
+        outputs=(Output("y", shape=("N",)),), mechanism="custom_gradient", source="", modes=("graph",),
+        examples=(Example("one", {{"x": [1.0]}}),))
 """
 
 
@@ -78,7 +84,11 @@ def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tm
     events: list[Event] = list(checker.checks(pages, None, {"checks": ["value", "derivative"]}))
     verdicts = {name: report.verdict for name, report in reports(events).items()}
     assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail"}
-    assert "crashed the process of the check with SIGSEGV" in reports(events)["crash"].checks[0].sentence
+    crashed = reports(events)["crash"].checks[0]
+    assert crashed.reproduce == f"pullback check {tmp_path / 'crash.py'} --check contract --seed 0"
+    assert crashed.sentence.startswith(
+        "op crash crashed the process of the check with SIGSEGV in mode graph at x float64["
+    )
     assert len([event for event in events if isinstance(event, Start)]) == 1
     summary = events[-1]
     assert isinstance(summary, Summary)

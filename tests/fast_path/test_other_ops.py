@@ -19,6 +19,8 @@ from tests.fast_path.test_requests import SAFETENSORS, check_taken
 from tests.fast_path.wire import Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, binary, in_json
 
+pytestmark = pytest.mark.slow
+
 Arrays = Mapping[str, np.ndarray]
 Draw = Callable[[np.random.Generator], Arrays]
 FEATURES = np.arange(18.0, dtype=np.float32).reshape(1, 3, 3, 2)

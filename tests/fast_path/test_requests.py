@@ -312,6 +312,7 @@ def scaled(tree: Any, count: int) -> Any:
 OTHERS = [op for op in ALL.values() if op not in ELEMENTWISE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["forward", "vjp", "gradients"])
 @pytest.mark.parametrize("op", OTHERS, ids=[op.name for op in OTHERS])
 def test_another_op(both, op, operation):

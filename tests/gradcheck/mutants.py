@@ -56,15 +56,12 @@ class Mutant:
 MUTANTS = (
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
-    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "low, high, *kinks", ("0 at 0 in place of 1",)),
-    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, low, high, *kinks", ("0 at -0.0 in place of 1",)),
-    Mutant("points.py", "0.0, -0.0, low, high, *kinks", "0.0, -0.0, *kinks", ("both edges of the domain",)),
+    Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "low, high, *slot.kinks", ("0 at 0 in place of 1",)),
     Mutant(
-        "points.py",
-        "(kink - beside, kink, kink + beside)",
-        "()",
-        ("one side of a declared kink", "a slope outside of both slopes at a kink"),
+        "points.py", "0.0, -0.0, low, high, *slot.kinks", "0.0, low, high, *slot.kinks", ("0 at -0.0 in place of 1",)
     ),
+    Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "0.0, -0.0, *slot.kinks", ("both edges of the domain",)),
+    Mutant("points.py", "low, high, *slot.kinks", "low, high", ("a slope outside of both slopes at a kink",)),
     Mutant("choices.py", "return list(get_args(kind))", "return []", ("a wrong unit at one literal",)),
     Mutant("choices.py", "return [False, True]", "return []", ("two switches wrong together only",)),
     Mutant(
@@ -213,14 +210,14 @@ MUTANTS = (
     ),
     Mutant(
         "checks/second.py",
-        "        compare_dy_slots(target, subsample, outputs)\n        if",
-        "        if",
+        "    compare(target, subsample, gradient, dy_objective(target, subsample))\n",
+        "    pass\n",
         tests=PLANTED,
     ),
     Mutant(
         "checks/second.py",
-        "        compare_x_slots(target, subsample, inputs)\n        compare_dy",
-        "        _dy",
+        "compare(target, subsample, gradient, x_objective(target, subsample))",
+        "pass",
         tests=PLANTED,
     ),
     Mutant(
@@ -274,6 +271,9 @@ MUTANTS = (
     Mutant("sizes.py", "SIZES = (1, 2,", "SIZES = (2,", ("a scan that is wrong at one number",)),
     Mutant("sizes.py", "33, 63, 64, 65)", "33, 63)", ("a scan that is wrong at 64 numbers",)),
     Mutant("sizes.py", "LONG = (1025, 4097)", "LONG = ()", ("a scan that is wrong from 4,000 numbers on",)),
+    Mutant("sizes.py", "yield from _arranged(target, with_rows[i])", "pass", ("rows that ascend", "rows that descend")),
+    Mutant("sizes.py", '"positive": np.abs,', "", ("rows of positive numbers",)),
+    Mutant("sizes.py", "ARRANGED, ROW = 3, 5", "ARRANGED, ROW = 3, 99", ("rows of negative numbers",)),
     Mutant("sizes.py", "AXES = ((), (1,)", "AXES = ((1,)", ("a vector without rows",)),
     Mutant("sizes.py", "if symbols and", "if not symbols and", ("two sizes that must be equal, wrong from five on",)),
     Mutant(
@@ -328,7 +328,7 @@ def shown(mutant: Mutant) -> list[str]:
         )
         command = [sys.executable, "-m", *command]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode not in RAN:
+        if done.returncode not in RAN or "Traceback (most recent call last)" in done.stderr:
             raise ValueError(f"{mutant.module}, {mutant.after!r}: {(done.stdout + done.stderr)[-500:]}")
         return [line for line in done.stdout.splitlines() if line.startswith(SHOWN)]
 

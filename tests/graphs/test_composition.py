@@ -65,7 +65,9 @@ HAND: Mapping[str, tuple[Mapping[str, Any], Callable[..., Any], type[Attrs]]] = 
 }
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager", "xla", "v1"])
+@pytest.mark.parametrize(
+    "mode", ["graph", *(pytest.param(each, marks=pytest.mark.slow) for each in ("eager", "xla", "v1"))]
+)
 @pytest.mark.parametrize("name", HAND)
 def test_a_graph_is_the_composition_bit_for_bit(name: str, mode: Any) -> None:
     document, function, attrs = HAND[name]

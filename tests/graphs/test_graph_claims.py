@@ -49,6 +49,7 @@ SLOPE: Mapping[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("document", "first", "second"),
     [

@@ -70,7 +70,23 @@ def concentration_vjp(x: Tensor, k: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]
     return -k * tf.sin(x) * dy, (tf.cos(x) - mean) * dy
 
 
+def entr(x: Tensor) -> Tensor:
+    """``==`` compares elements in every mode."""
+    is_zero = x == 0
+    return tf.where(is_zero, tf.zeros_like(x), -x * tf.math.log(tf.where(is_zero, tf.ones_like(x), x)))
+
+
 OPS = collected(
+    Hard(
+        elementwise(
+            "entr_by_equality",
+            handwritten(entr, lambda x, dy: -(tf.math.log(x) + 1) * dy),
+            special.entr,
+            {"x": [0.5, 0.25, 0.0]},
+            slots={"x": {"domain": (0.0, 9.0), "poles": (0.0,)}},
+            dtypes=BOTH,
+        ),
+    ),
     Hard(
         structured(
             "energies",

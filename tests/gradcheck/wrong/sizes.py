@@ -182,6 +182,31 @@ def matrix(function: Function, reference: Function | None, name: str, out: Seque
     return Planted(rows(function, reference, name=name, out=tuple(out)), SIZES)
 
 
+def arranged(is_wrong: Callable[[Tensor], Tensor]) -> Function:
+    """Return a row-wise scan whose gradient is wrong in rows of more than four numbers in some arrangement."""
+
+    def rows_of(x: Tensor) -> Tensor:
+        return tf.cumsum(tf.sin(x), axis=-1)
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        off = tf.logical_and(tf.reduce_all(is_wrong(x), axis=-1, keepdims=True), tf.shape(x)[-1] > len("four"))
+        return tf.cos(x) * tf.cumsum(dy, axis=-1, reverse=True) * off_where(off, x)
+
+    return custom_gradient(rows_of, vjp)
+
+
+def ascends(x: Tensor) -> Tensor:
+    return x[..., 1:] >= x[..., :-1]
+
+
+def rows_reference(x: Array) -> Array:
+    return np.cumsum(np.sin(x), axis=-1)
+
+
+def in_rows(is_wrong: Callable[[Tensor], Tensor], name: str) -> Planted:
+    return Planted(rows(arranged(is_wrong), rows_reference, name=name), SIZES)
+
+
 PAIR = (Input("x", WIDE, LINE), Input("w", WIDE, ("M",)))
 EVERY_AXIS = {
     "inputs": (Input("x", WIDE, ("...", "M")),),
@@ -221,6 +246,10 @@ OPS: dict[str, Planted] = {
     "a mean of one column": matrix(custom_gradient(centred, centred_vjp), centred_reference, "centred_column"),
     "an axis of size one that is squeezed": matrix(squeezed, None, "squeezed", LINE),
     "the deviation of one number": matrix(deviation, deviation_reference, "deviation", LINE),
+    "rows that ascend": in_rows(ascends, "ascending_rows"),
+    "rows that descend": in_rows(lambda x: ascends(-x), "descending_rows"),
+    "rows of positive numbers": in_rows(lambda x: x > 0, "positive_rows"),
+    "rows of negative numbers": in_rows(lambda x: x < 0, "negative_rows"),
     "a vector without rows": Planted(
         rows(custom_gradient(norm, norm_vjp), norm_reference, name="norm_of_a_vector", **EVERY_AXIS), SIZES
     ),

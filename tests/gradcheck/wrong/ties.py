@@ -10,6 +10,7 @@ from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import BOTH, MATRIX, WIDE, elementwise, rows
 
 FIRST = ("derivative",)
+ENDS = (-1.5, 0.75)
 
 
 def largest(x: Tensor) -> Tensor:
@@ -185,17 +186,17 @@ def leak_reference(x: Array) -> Array:
 
 
 def ramp(x: Tensor) -> Tensor:
-    return tf.clip_by_value(x, -1.0, 1.0)
+    return tf.clip_by_value(x, *ENDS)
 
 
 def ramp_vjp(x: Tensor, dy: Tensor) -> Tensor:
     """At the upper kink the slope is -1: the sign of the distance to it, taken the wrong way."""
-    slope = tf.where(tf.equal(x, 1), -tf.ones_like(x), tf.cast(tf.abs(x) <= 1, x.dtype))
+    slope = tf.where(x == ENDS[1], -tf.ones_like(x), tf.cast((x >= ENDS[0]) & (x <= ENDS[1]), x.dtype))
     return dy * slope
 
 
 def ramp_reference(x: Array) -> Array:
-    return np.clip(x, -1, 1)
+    return np.clip(x, *ENDS)
 
 
 def kernel(x: Tensor, w: Tensor) -> Tensor:
@@ -247,9 +248,7 @@ OPS: dict[str, Planted] = {
     "the sum of both slopes at a kink": Planted(
         elementwise(TWICE, leak_reference, name="leak_twice", slot=AT_0), FIRST
     ),
-    "a slope outside of both slopes at a kink": Planted(
-        elementwise(RAMP, ramp_reference, slot={"kinks": (-1.0, 1.0)}), FIRST
-    ),
+    "a slope outside of both slopes at a kink": Planted(elementwise(RAMP, ramp_reference, slot={"kinks": ENDS}), FIRST),
     "no gradient at equal rows": Planted(
         rows(custom_gradient(kernel, kernel_vjp), kernel_reference, inputs=PAIR, out=("N",)), FIRST
     ),
