@@ -39,7 +39,7 @@ class Program:
 
     Its leaves are the inputs, the number attributes and the seeds of each transform. Its results are those of the last
     transform and of the levels ``kept``, of which 0 has the op's outputs. If ``batched``, the seeds of the last
-    transform and their results have a leading axis. Programs that differ only in ``turn`` have traces of their own.
+    transform and their results have a leading axis. Programs that differ only in ``turn`` are traced separately.
     Make it with ``program_of``: a program is equal only to itself, so that it is found fast as a key.
     """
 

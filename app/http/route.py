@@ -119,7 +119,7 @@ class PageRoute(Route):
             raise not_allowed(request.method, [*self._allowed, *self.others])
         request.is_unread = False  # the server discards a body that the endpoint does not read
         if request.method == "HEAD":
-            # A copy: the server reads the method of its own, and sends no body.
+            # In a copy: the server must still see HEAD in its scope, and then sends no body.
             scope = {**scope, "method": "GET"}
         try:
             await super().handle(scope, receive, send)

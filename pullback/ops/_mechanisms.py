@@ -89,7 +89,7 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
 
     ``gradients`` maps an op type, such as ``"Sign"``, to ``gradient(op, *dys, **numbers)``; ``numbers`` names the
     number attributes, in the order in which the op declares them. The map is honoured only where the gradient of a
-    *graph* is taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and
+    *graph* is taken, so ``forward`` is wrapped in a separate ``tf.function``, with one trace for each dtype and
     static attribute; a tape in an eager caller then differentiates that function.
 
     Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow
@@ -146,7 +146,7 @@ def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
 
     ``leaves`` are ``(*x, *dy)``, with a dy for each output. No Python registry has such a gradient, so a tape and
     ``tf.gradients`` do not find it. TensorFlow's op SymbolicGradient does, for a function within a graph; so both are
-    traced, once for each choice of dtypes. That op has no gradient of its own: call this in a ``vjp`` that has a
+    traced, once for each choice of dtypes. That op has no gradient: call this in a ``vjp`` that has a
     ``vjp_vjp`` beside it.
 
     Raises ``OpFault`` if the result is differentiated.

@@ -20,7 +20,7 @@ ELEMENTWISE = [op for op in REGISTRY.values() if op.batching == "elementwise"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _traces_of_their_own() -> Iterator[None]:
+def _own_traces() -> Iterator[None]:
     with own_traces():
         yield
 

@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _traces_of_their_own() -> Iterator[None]:
+def _own_traces() -> Iterator[None]:
     with own_traces():
         yield
 
