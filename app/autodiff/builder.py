@@ -98,10 +98,8 @@ class Builder:
             elif dx.dtype != x.dtype:
                 got = dx.dtype.name
             if got is not None:
-                expected, where = (
-                    f"a {x.dtype.name} tensor with the shape of {name}",
-                    gradient_function(self.op, self.pulled),
-                )
+                expected = f"a {x.dtype.name} tensor with the shape of {name}"
+                where = gradient_function(self.op, self.pulled)
                 raise OpFault("the gradient function", name, expected=expected, got=got, where=where)
         return dict(zip(xs, dxs, strict=True))
 

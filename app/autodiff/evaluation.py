@@ -74,12 +74,12 @@ class Evaluation(Generic[Result]):
 
     @property
     def of_rows(self) -> "Evaluation[Any]":
-        """The evaluation whose rows are those of a call."""
+        """The evaluation whose rows a call has."""
         return self._copies or self
 
     @property
     def call_leaves(self) -> list[Array]:
-        """The leaves that the packing makes those of a call."""
+        """The leaves that the packing puts into a call."""
         return self.of_rows.leaves
 
     @cached_property
@@ -97,7 +97,7 @@ class Evaluation(Generic[Result]):
 
     @cached_property
     def timing_key(self) -> Hashable:
-        """A key that is equal for evaluations that take equally long by themselves."""
+        """A key that is equal for evaluations that take equally long when they run alone."""
         packing, size = self.packed
         return packing, packing.length_for(size)
 

@@ -81,7 +81,7 @@ class Route(APIRoute):
         super().__init__(path, endpoint, **options)
         methods: list[str] = sorted(self.methods or ())
         self._allowed = [*methods, "HEAD"] if "GET" in methods else methods
-        # Most paths differ in their last part, which takes less time to compare than a pattern.
+        # Most paths differ in their last part, which is faster to compare than a pattern is to match.
         self._ending = path.rpartition("}")[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
