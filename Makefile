@@ -57,8 +57,8 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 	$(VENV)/bin/python -m pytest && \
 	wait $$types || { echo "The tests fail, or the types that pyright checked: see above." >&2; exit 1; }
 
-# The other environments are made while the tests of the service run. The other phases of the attack test what has tests
-# of its own, and take minutes to start.
+# The other environments are made while the tests of the service run. The other phases of the attack test what other
+# tests cover, and take minutes to start.
 test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (17 minutes)
 	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \

@@ -224,7 +224,7 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
 
 
 def _print_errors(*lines: str) -> None:
-    """Print lines on stderr, whatever has become of it."""
+    """Print lines on stderr; it may be closed or full."""
     STDERR.write(f"pullback: {line}".encode(errors="backslashreplace") for line in lines)
     STDERR.flush()
 

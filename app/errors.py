@@ -4,6 +4,8 @@
 
     PullbackError             status  when
     ├── Malformed             400     the body does not match its content type, or the request is not HTTP
+    ├── Unauthorized          401     no valid key
+    ├── Forbidden             403     a page of a foreign origin, a foreign host, or what is disabled
     ├── NotFound              404     no such path, op or operation
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
@@ -11,6 +13,7 @@
     ├── BodyTooLarge          413     the body is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
     ├── Unprocessable         422     a well-formed document with invalid content
+    ├── TooManyRequests       429     too many requests in progress with the same key: try again
     ├── HeadTooLarge          431     the headers are over the byte limit
     ├── OpFailed              500     the op failed, or returned an invalid gradient
     ├── InternalError         500     a fault of the service itself

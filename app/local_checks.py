@@ -81,7 +81,7 @@ def main(descriptor: int) -> NoReturn:
                     running = _fork(message, pipe, control, memory)
                     watched = os.pidfd_open(running)
                     selector.register(watched, selectors.EVENT_READ)
-                break  # what else is ready may be of the request that has just ended
+                break  # other events may belong to the request that has just ended
 
 
 def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> int:
@@ -127,7 +127,7 @@ async def _run(message: dict[str, Any], pipe: int) -> None:
 
 
 class _Once(logging.Filter):
-    """It lets each message pass once: an op that fails at every point would print as many stack traces."""
+    """Pass each message once: an op that fails at every point would otherwise log a stack trace for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def _engine(pages: list[Path]) -> Engine:
     """Return an engine with the ops of these pages and graphs; without any, with those of a service here."""
     settings = Settings().model_copy(update={"check_processes": 0, "metrics": False, "keys_file": None})
     logging.config.dictConfig(logging_config(settings.log))
-    # It warns of ops without a vectorized form at every trace.
+    # TensorFlow warns at every trace of an op that it cannot vectorize.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     share_cores(1)
     # Each unavailable page is in the first event.

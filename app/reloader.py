@@ -1,9 +1,9 @@
-"""A service whose plug-in ops are served anew when a file of their folders is saved, without going away.
+"""A service that loads its plug-in ops again when a file of their folders is saved, without interruption.
 
-This process has imported TensorFlow, and started nothing of it. Each version of the ops is served by a copy of it,
-which is ready in about a second; a new interpreter takes several. The listener is shared: the version before serves
-until the new one does, and then finishes its requests. A version that is gone leaves nothing behind, where TensorFlow,
-in one process, would keep the traces and the registered gradients of all versions.
+This process imports TensorFlow and runs nothing with it. A fork of it serves each version of the ops, and is ready in
+about a second; a new interpreter takes several. The versions share the listener: the old one serves until the new one
+does, and then finishes its requests. A version that ends frees all its memory. In one process, TensorFlow would keep
+the traces and the registered gradients of all versions.
 """
 
 import ctypes
@@ -42,10 +42,10 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class Version:
-    """A copy of this process that serves the ops as they are now."""
+    """A fork of this process, which serves the ops as they are now."""
 
     def __init__(self, config: Config, listener: socket.socket, settings: Settings, good: dict[Path, bytes]) -> None:
-        """Start it. ``good`` has the last good texts of pages."""
+        """Start the fork. ``good`` has the last good text of each page."""
         self.texts = _texts(settings)
         self._reading, writing = os.pipe()
         with warnings.catch_warnings():
@@ -60,14 +60,14 @@ class Version:
         self.good_pages: list[Path] = []
 
     def look(self) -> None:
-        """Notice that it serves, if it does."""
+        """Set ``is_ready`` and ``good_pages`` once it serves."""
         if self.is_ready or not select.select([self._reading], [], [], 0)[0]:
             return
         if text := os.read(self._reading, 1 << 20):
             self.is_ready, self.good_pages = True, [Path(page) for page in json.loads(text)]
 
     def has_ended(self) -> bool:
-        """Return whether it has ended, and forget it then."""
+        """Return whether it has ended; call it no more after that."""
         if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
             return False
         os.close(self._reading)
@@ -135,27 +135,27 @@ class Reloader:
                 self._switch(self._next)
             elif self._next.has_ended():
                 self._next = None
-                log.error("the ops cannot be served as they are now%s", ": those before are" if self._serving else "")
+                log.error("the saved ops cannot be served%s", "; the last good ones still are" if self._serving else "")
         if self._serving and self._serving.has_ended():
-            log.error("the process that serves has ended; another takes its place")
+            log.error("the serving process has ended; starting another")
             self._serving = None
             self._start()
         return bool(self._next or self._serving)
 
     def _switch(self, version: Version) -> None:
-        """Let a version that serves take the place of the one before."""
+        """Replace the old version by one that serves."""
         self._good |= {page: version.texts[page] for page in version.good_pages if page in version.texts}
         if self._serving:
             # Its listener closes at once, and requests in flight are answered.
             self._serving.send(signal.SIGINT)
             self._ending.append(self._serving)
-            log.info("reloaded: the ops are served as saved, %.1f s after the save", time.monotonic() - version.began)
+            log.info("reloaded: the saved ops are served, %.1f s after the save", time.monotonic() - version.began)
         else:
             self._announce()
         self._serving, self._next = version, None
 
     def _stop(self) -> None:
-        """Stop all versions, and wait for their ends; a second signal ends the draining."""
+        """Stop all versions, and wait until they have ended; a second signal ends the draining."""
         self._listener.close()
         running = [*filter(None, (self._serving, self._next)), *self._ending]
         number, self._signals = (self._signals or [signal.SIGTERM])[0], self._signals[1:]
@@ -189,7 +189,7 @@ def _serve(config: Config, listener: socket.socket, settings: Settings, good: di
             os.write(writing, json.dumps(pages).encode())
 
         share_cores(1)
-        # Checks run in the process that serves: others would have to import TensorFlow for each version.
+        # Checks run in the serving process: separate ones would import TensorFlow again for each version.
         alone = settings.model_copy(update={"check_processes": 0})
         config.app = partial(create_app, alone, ops)
         OneServer(config, report).run(sockets=[listener])

@@ -59,7 +59,7 @@ def repeated() -> Iterator[Request]:
 
 
 def with_ids() -> Iterator[Request]:
-    """Yield the same requests, each with a request id of its own."""
+    """Yield the same requests, each with another request id."""
     start = time.time_ns()
     for i, request in enumerate(itertools.islice(itertools.cycle(repeated()), MOST_REQUESTS)):
         yield request._replace(headers={**request.headers, "X-Request-Id": f"{start + i:x}"})

@@ -1,4 +1,4 @@
-r"""Eigenvalues of the channel covariance of a convolution: a whole subgraph with one gradient of its own.
+r"""Eigenvalues of the channel covariance of a convolution: a whole subgraph with a single custom gradient.
 
 R = x * f (2-D convolution, stride 1, no padding) has n = (H - K + 1)(W - L + 1) positions of D channels in each image;
 Z, n by D, is R less its mean over the positions; S = ZᵀZ/n is the covariance, S = V diag(w) Vᵀ, and w ascends.

@@ -26,13 +26,10 @@ OP = Op(
     doc=__doc__,
     function=forward,
     reference=reference,
-    inputs=(
-        Input("a"),
-        Input("b", domain=(1.0, 4.0), poles=(0.0,)),
-    ),
+    inputs=(Input("a"), Input("b", domain=(1.0, 4.0), poles=(0.0,))),
     outputs=(Output("y"),),
-    batching="elementwise",
     mechanism="register_gradient",
     source="https://www.tensorflow.org/api_docs/python/tf/math/divide",
+    batching="elementwise",
     examples=(Example("vectors", {"a": [1.0, -2.0], "b": [2.0, 3.0]}),),
 )

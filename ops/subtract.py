@@ -26,13 +26,10 @@ OP = Op(
     doc=__doc__,
     function=forward,
     reference=reference,
-    inputs=(
-        Input("a"),
-        Input("b"),
-    ),
+    inputs=(Input("a"), Input("b")),
     outputs=(Output("y"),),
-    batching="elementwise",
     mechanism="register_gradient",
     source="https://www.tensorflow.org/api_docs/python/tf/math/subtract",
+    batching="elementwise",
     examples=(Example("vectors", {"a": [1.0, -2.0], "b": [0.5, 3.0]}),),
 )

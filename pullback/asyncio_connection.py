@@ -106,7 +106,7 @@ class AsyncioConnection(asyncio.Protocol):
         """Send a request in pieces, until the server answers; report whether all of it was sent."""
         if transport.get_extra_info("ssl_object") is None:
             # The transport would copy what the socket does not take, and a failed write would end its reading. On a
-            # descriptor of its own, neither happens.
+            # copy of the descriptor, neither happens.
             with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as opened:
                 return await self._send_to(opened, (head, *body.chunks()), exchange)
         transport.write(head)

@@ -46,7 +46,7 @@ class Client(Closing, BaseClient[BlockingNetwork]):
     client sends the call once more, on a new connection: the calls of an op and of the catalogue compute their results
     from the request alone. It repeats no stream of checks, and no call through a proxy or on a client of yours.
 
-    Threads may share a client. A copy, as made by pickle, and the child of a fork have connections of their own.
+    Threads may share a client. A copy, as made by pickle, and the child of a fork open their own connections.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class SocketAddress(NamedTuple):
 
 
 def look_up(host: str, port: int) -> Found:
-    """Look up the addresses of a host, in a thread of its own unless it is an IP address."""
+    """Look up the addresses of a host, in a new thread unless it is an IP address."""
     found: Found = Future()
     # Now a waiting task cannot cancel it: the thread always sets its result.
     found.set_running_or_notify_cancel()

@@ -4,7 +4,7 @@ An operation is a method with the decorator ``operation``, and its result a clas
 this package names it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
@@ -16,7 +16,7 @@ from pullback.compose import Document, Operand, Value, apply, put
 from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
 from pullback.op_calls import OpCall, TensorField
-from pullback.op_methods import AsyncioOp, AsyncSender, BaseOp, BlockingOp, Sender, method
+from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
 from pullback.reports import Report, Verification
 from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
 
@@ -255,39 +255,31 @@ class AsyncOp(Operations, AsyncioOp):
     """An op of a service, whose methods are coroutines, with the arguments and results of ``Op``."""
 
 
-class ComposedOp(Op):
+class _Composition(BaseOp):
+    """A composition of ops: the service gets its document again if it no longer has it."""
+
+    def __init__(self, client: Any, name: str, document: Document) -> None:
+        """Set the client, the name, and the document that has it."""
+        super().__init__(client, name)
+        self.document = document
+
+    async def _send(self, call: Call[T], limit: Limit) -> T:
+        return await self._send_with(super()._send, call, limit)
+
+    async def _send_with(self, send: Callable[[Call[Any], Limit], Awaitable[Any]], call: Call[T], limit: Limit) -> T:
+        try:
+            return await send(call, limit)
+        except NotFound:
+            await send(put(self.document, self.name), limit)
+            return await send(call, limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._client, self.name, self.document)
+
+
+class ComposedOp(_Composition, Op):
     """A composition of ops: an op of a service, which gets its document again if it no longer has it."""
 
-    def __init__(self, client: Sender, name: str, document: Document) -> None:
-        """Set the client, the name, and the document that has it."""
-        super().__init__(client, name)
-        self.document = document
 
-    async def _send(self, call: Call[T], limit: Limit) -> T:
-        try:
-            return await super()._send(call, limit)
-        except NotFound:
-            await super()._send(put(self.document, self.name), limit)
-            return await super()._send(call, limit)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._client, self.name, self.document)
-
-
-class AsyncComposedOp(AsyncOp):
+class AsyncComposedOp(_Composition, AsyncOp):
     """A composition of ops, whose methods are coroutines, with the arguments and results of ``ComposedOp``."""
-
-    def __init__(self, client: AsyncSender, name: str, document: Document) -> None:
-        """Set the client, the name, and the document that has it."""
-        super().__init__(client, name)
-        self.document = document
-
-    async def _send(self, call: Call[T], limit: Limit) -> T:
-        try:
-            return await super()._send(call, limit)
-        except NotFound:
-            await super()._send(put(self.document, self.name), limit)
-            return await super()._send(call, limit)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._client, self.name, self.document)

@@ -209,7 +209,7 @@ def _derivative_of(text: str) -> Derivative:
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
-        import ml_dtypes  # noqa: PLC0415 - NumPy has no bfloat16 of its own
+        import ml_dtypes  # noqa: PLC0415 - NumPy has no bfloat16
 
         return tensor.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()

@@ -185,7 +185,7 @@ Serve = Callable[..., "ThreadedService"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--url", help="ask the service there, and skip the tests that need one of their own")
+    parser.addoption("--url", help="ask the service there, and skip the tests that start another")
     parser.addoption("--examples", type=int, help="test every path of the OpenAPI documents with that many examples")
 
 
@@ -212,7 +212,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduli
 def starting(request: pytest.FixtureRequest, made: Start = Service.forked) -> Iterator[Start]:
     """Start services with other settings; one may not become ready: see ``Service.wait_until_ready``."""
     if request.config.getoption("url"):
-        pytest.skip("needs a service of its own")
+        pytest.skip("starts another service")
     with contextlib.ExitStack() as stack:
 
         def started(**settings: str) -> Service:
@@ -237,7 +237,7 @@ start_for_session = pytest.fixture(scope="session")(starting)
 def serving(request: pytest.FixtureRequest) -> Iterator[Serve]:
     """Serve with other settings, each service on a thread of this process: see ``tests.threaded_service``."""
     if request.config.getoption("url"):
-        pytest.skip("needs a service of its own")
+        pytest.skip("starts another service")
     # Imported here, so that tests without a service do not wait for TensorFlow.
     made = importlib.import_module("tests.threaded_service").ThreadedService
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,6 @@
 """Processes that run ``python -m app``, forked from one that has imported the application.
 
-TensorFlow's import takes six seconds of CPU, and dozens of tests start a service of their own. The module ``app`` runs
+TensorFlow's import takes six seconds of CPU, and dozens of tests start a service. The module ``app`` runs
 in such a process from its first line; only its imports are done already, and the interpreter does not finalize itself
 at the end. Tests of the end itself start a new interpreter instead.
 """
@@ -24,7 +24,7 @@ class Forked:
     """A process of ``python -m app``, with the part of the interface of ``subprocess.Popen`` that the tests need."""
 
     def __init__(self, folder: os.PathLike[str], environment: Mapping[str, str], stderr: IO[bytes]) -> None:
-        """Start it in ``folder``, in a session of its own."""
+        """Start it in ``folder``, in a new session."""
         with _without_one_thread(environment):
             CONTEXT.set_forkserver_preload(["app.main", "app.http.server"])
             forkserver.ensure_running()

@@ -58,7 +58,7 @@ def docker_test() -> str:
 
 
 def on_python(minor: str) -> Callable[[], str]:
-    """Return the step that tests a clone of the last commit with another Python, in an environment of its own."""
+    """Return the step that tests a clone of the last commit with another Python, in a new environment."""
 
     def command() -> str:
         python, clone = interpreter(minor), FOLDER / f"clone-{minor}"

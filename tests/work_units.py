@@ -15,7 +15,7 @@ THE_SERVICE, BOTH_SERVICES = "the service", "both services"
 FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/", "tests/benchmarks/")
 FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
 FOLDER_OF_BOTH_SERVICES = "tests/fast_path/"
-# Their tests start services of their own, or need none.
+# Their tests start other services, or need none.
 APART = (
     "tests/http/test_workers.py",
     "tests/http/test_standard_files.py",
@@ -79,7 +79,7 @@ def is_of_slow_op(nodeid: str) -> bool:
 
 
 def place_of(unit: str) -> int:
-    """Return the place of a unit among the others: the service, files with processes of their own, ops, the rest."""
+    """Return the place of a unit among the others: the service, files that start processes, ops, the rest."""
     order = (THE_SERVICE, BOTH_SERVICES, *APART)
     return order.index(unit) if unit in order else len(order) + (not unit.startswith("the op "))
 

@@ -1,4 +1,4 @@
-"""The conditions for serving an op: its examples are valid requests in its domain, and its symbols are no mistakes."""
+"""The conditions for serving an op: its examples are valid requests in its domain, and no symbol is a misspelt one."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +12,7 @@ from app.errors import OpFailed, PullbackError
 from app.tensors.json import decode
 from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
 
-# Limits are those of a service, and no property of the op.
+# A service has limits; an op has none.
 UNLIMITED = 1 << 62
 # The sizes of the inputs' symbols in a trace: primes, so that a size of an output is seldom equal to one by chance.
 SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2, 3)
@@ -22,7 +22,7 @@ def admit(op: Op) -> None:
     """Raise ``ValueError`` if an op must not be served.
 
     That is if an example is not a valid request or not in the domain, if a function that is called for it raises, or if
-    the symbol of an output is a mistake for that of an input.
+    the symbol of an output is a misspelt one of an input.
     """
     for example in op.examples:
         try:

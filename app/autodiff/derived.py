@@ -2,7 +2,7 @@
 
 ``f.vjp`` takes the inputs of ``f`` and a cotangent for each differentiable output, and returns a cotangent for each
 differentiable input. ``f.jvp`` takes the inputs and a tangent for each differentiable input, and returns a tangent for
-each differentiable output. Nobody writes their contracts: they follow from that of ``f``.
+each differentiable output. Their contracts follow from that of ``f``.
 """
 
 from collections.abc import Iterator, Mapping

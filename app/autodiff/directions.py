@@ -20,8 +20,8 @@ def copies(
 ) -> tuple[Point, tuple[Arrays, ...]] | None:
     """Return a point with a copy of each row for each direction, and seeds with one direction for each row.
 
-    The last of the ``seeds`` has a leading axis of directions. ``have_rows`` tells of each seed whether it has rows;
-    that of an input that all rows use has none. Return ``None`` if there are more rows than a call has, or none, or if
+    The last of the ``seeds`` has a leading axis of directions. ``have_rows`` says for each seed whether it has rows;
+    the seed of a shared input has none. Return ``None`` if there are more rows than a call has, or none, or if
     a direction has no rows.
     """
     *before, last = seeds
@@ -44,7 +44,7 @@ def copies(
 
 
 def of_point(point: Point, level: int, results: KeyedArrays) -> KeyedArrays:
-    """Return results of the copies of a point as those of the point: of the last ``level`` for each direction."""
+    """Return the results of the copies of a point as those of the point; at the last ``level``, by direction."""
     front = _front(point, axes_of_rows(point))
     rows, found = math.prod(front), dict[tuple[str | int, str], Array | None]()
     for key, value in results.items():

@@ -11,12 +11,13 @@ import numpy as np
 
 from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
+from app.autodiff.builder import gradient_function
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
 from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
 from app.autodiff.point import PADDED_MODES, Arrays, Point
-from app.autodiff.programs import Program, ShapeOf, gradient_function, program_of
+from app.autodiff.programs import Program, ShapeOf, program_of
 from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
@@ -74,12 +75,12 @@ class Evaluation(Generic[Result]):
 
     @property
     def of_rows(self) -> "Evaluation[Any]":
-        """The evaluation whose rows are those of a call."""
+        """The evaluation whose rows a call has."""
         return self._copies or self
 
     @property
     def call_leaves(self) -> list[Array]:
-        """The leaves that the packing makes those of a call."""
+        """The leaves that the packing puts into a call."""
         return self.of_rows.leaves
 
     @cached_property
@@ -97,7 +98,7 @@ class Evaluation(Generic[Result]):
 
     @cached_property
     def timing_key(self) -> Hashable:
-        """A key that is equal for evaluations that take equally long by themselves."""
+        """A key that is equal for evaluations that take equally long when they run alone."""
         packing, size = self.packed
         return packing, packing.length_for(size)
 

@@ -1,4 +1,4 @@
-"""Packing: how the leaves of evaluations become those of one call of a program, and its results theirs.
+"""Packing: how the leaves of several evaluations are joined for one call of a program, and its results divided.
 
 A call consists of *units*: numbers of an elementwise op (``padded_numbers``), rows of an op whose rows are independent
 (``padded_rows``), or a whole evaluation, which shares its call with no other. Calls have one of a few lengths in units,
@@ -96,7 +96,7 @@ class Whole:
         return count
 
     def pad(self, leaf: int, tensor: Array, count: int) -> None:
-        """Do nothing: an evaluation is all of its call."""
+        """Do nothing: the evaluation fills its call."""
 
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for each member."""

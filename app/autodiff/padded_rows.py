@@ -36,7 +36,7 @@ Trial: TypeAlias = Callable[["PaddedRows"], str]
 # What TensorFlow raises where an op, or a Python function that it calls, refuses its values.
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError)
 _deciding = threading.Lock()
-TOO_LARGE = "a row is so large that padding would take longer than a call of its own"
+TOO_LARGE = "a row is so large that padding would take longer than a separate call"
 
 
 @dataclass(eq=False)

@@ -1,25 +1,21 @@
-"""The derivatives of an op as programs for ``app.runtime.modes``, which runs them in any mode.
-
-Every transform is made of pullbacks, because only reverse over reverse honours a custom gradient at each order.
-"""
+"""The derivatives of an op as programs for ``app.runtime.modes``, which runs them in any mode."""
 
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import tensorflow as tf
 
+from app.autodiff.builder import Builder, Level
 from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
-from ops import Array, Op, OpFault, Tensor, located, many, rules_of
-
-Level: TypeAlias = dict[str, Tensor | None]
+from ops import Array, Op, OpFault, Tensor, located, many
 
 
 class ShapeOf(NamedTuple):
@@ -43,7 +39,7 @@ class Program:
 
     Its leaves are the inputs, the number attributes and the seeds of each transform. Its results are those of the last
     transform and of the levels ``kept``, of which 0 has the op's outputs. If ``batched``, the seeds of the last
-    transform and their results have a leading axis. Programs that differ only in ``turn`` have traces of their own.
+    transform and their results have a leading axis. Programs that differ only in ``turn`` are traced separately.
     Make it with ``program_of``: a program is equal only to itself, so that it is found fast as a key.
     """
 
@@ -137,7 +133,7 @@ class Program:
         calculus.watch(x for name, x in xs.items() if name in sources and x.dtype.is_floating)
         differentiable = {slot.name for slot in base.outputs if base.is_differentiable(slot, self.dtype)}
         level = self._forward(base, [xs[slot.name] for slot in base.inputs], numbers)
-        builder = _Builder(base, {**dict(self.static), **numbers}, calculus, xs, differentiable, level)
+        builder = Builder(base, {**dict(self.static), **numbers}, calculus, xs, differentiable, level)
         for transform, seeds in zip(derivation, before.seeds, strict=True):
             builder.return_shapes()
             builder.apply(transform, seeds)
@@ -226,110 +222,3 @@ class MappedProgram:
         dtypes = list(kinds.values())
         values = tf.map_fn(at_point, list(leaves), fn_output_signature=dtypes, parallel_iterations=1)
         return {**dict(zip(kinds, values, strict=True)), **dict.fromkeys(self.trace.missing)}
-
-
-@dataclass
-class _Builder:
-    """A program under construction.
-
-    It has the registered op with its attributes, the leaves by name, and in ``level`` the results of the last
-    transform. ``differentiable`` are outputs of the op. ``shapes`` are results that are only for checks.
-    """
-
-    op: Op
-    attrs: Mapping[str, Any]
-    calculus: Calculus
-    leaves: Mapping[str, Tensor]
-    differentiable: set[str]
-    level: Level
-    applied: int = 0
-    pulled: int = 0
-    shapes: dict[Key, Tensor] = field(default_factory=dict[Key, Tensor])
-
-    def return_shapes(self, values: Level | None = None, kind: str = "shape") -> None:
-        """Return the shapes of values, by default this level, from the program, so that they are checked."""
-        present = {name: y for name, y in (self.level if values is None else values).items() if y is not None}
-        self.shapes |= {(f"{self.applied} {kind}", name): tf.shape(y) for name, y in present.items()}
-
-    def apply(self, transform: Transform, seeds: Mapping[str, str], *, batched: bool = False) -> None:
-        """Replace the level by the results of a transform, ``None`` for those that no path reaches.
-
-        ``seeds`` has the name of the leaf of each seed; if ``batched``, they have a leading axis.
-        """
-        directions = {name: self.leaves[leaf] for name, leaf in seeds.items()}
-        ys = {name: y for name in transform.of if (y := self.level[name]) is not None}
-        xs = {name: self.leaves[name] for name in transform.wrt}
-        match transform.rule:
-            case "vjp":
-                self.level = self._vjp(ys, xs, None if transform.ones else directions, batched=batched)
-            case "jvp":
-                self.level = dict.fromkeys(transform.of) | self._jvp(ys, xs, directions, batched=batched)
-            case "diagonal":
-                self.level = dict.fromkeys(xs)
-                for name, y in ys.items():
-                    self.level |= self._vjp({name: y}, {name: xs[name]})
-            case "half_square":
-                self.level = {name: directions[name] * y * y / 2 for name, y in ys.items()}
-        self.applied += 1
-
-    def _jvp(
-        self, ys: Mapping[str, Tensor], xs: Mapping[str, Tensor], txs: Mapping[str, Tensor], *, batched: bool
-    ) -> Level:
-        """Return the tangents of ``ys``: the vjp of the vjp with respect to its cotangent."""
-        dys = {name: tf.ones_like(y) for name, y in ys.items()}
-        self.calculus.watch(dys.values())
-        dxs = self._vjp(ys, xs, dys)
-        self.return_shapes(dxs, "inner shape")
-        return self._vjp({name: dx for name, dx in dxs.items() if dx is not None}, dys, txs, batched=batched)
-
-    def _vjp(
-        self,
-        ys: Mapping[str, Tensor],
-        xs: Mapping[str, Tensor],
-        dys: Mapping[str, Tensor] | None = None,
-        *,
-        batched: bool = False,
-    ) -> Level:
-        """Return the cotangents of ``xs``, for ones or ``dys``; raise ``OpFault`` for a value that is not a gradient.
-
-        A first gradient may be missing only if some outputs of the op have no cotangent, or if the op declares it.
-        """
-        if not ys or not xs:
-            return dict.fromkeys(xs)
-        may_miss = self.pulled or set(ys) != self.differentiable
-        self.pulled += 1
-        pullback = self.calculus.pullback(list(ys.values()), list(xs.values()))
-        rows = None if dys is None else [dys[name] for name in ys]
-        dxs = self.calculus.each(pullback, rows) if batched and rows is not None else pullback(rows)
-        for (name, x), dx in zip(xs.items(), cast(Sequence[Any], dxs), strict=True):
-            got = None
-            if dx is None:
-                got = None if may_miss or name in self.op.null_gradients else self._missing(name)
-            elif not isinstance(dx, tf.Tensor):
-                got = f"{dx!r} ({type(dx).__name__})"
-            elif dx.dtype != x.dtype:
-                got = dx.dtype.name
-            if got is not None:
-                expected, where = (
-                    f"a {x.dtype.name} tensor with the shape of {name}",
-                    gradient_function(self.op, self.pulled),
-                )
-                raise OpFault("the gradient function", name, expected=expected, got=got, where=where)
-        return dict(zip(xs, dxs, strict=True))
-
-    def _missing(self, name: str) -> str:
-        """Return how a gradient is missing: ``None`` as a value of vjp or of a node, if that is known."""
-        if node := self.op.node_without_gradient(name, self.leaves, self.attrs):
-            return f"None from {node}"
-        names, rules = [slot.name for slot in self.op.inputs], rules_of(self.op.function)
-        if rules is None or names.index(name) not in rules.returned_none:
-            return "None, or no path at all"
-        return f"None (value {names.index(name) + 1} of {len(names)})"
-
-
-def gradient_function(op: Op, order: int) -> str:
-    """Return the author's gradient function of an order with its file and line, or else the op's own function."""
-    rules = rules_of(op.function)
-    if rules is None:
-        return located(op.function)
-    return located(rules.vjp if order == 1 else rules.vjp_vjp)

@@ -1,4 +1,4 @@
-"""Checks in processes of their own: what they find, and what becomes of a check whose process ends."""
+"""Checks in separate processes: what they find, and what becomes of a check whose process ends."""
 
 import asyncio
 import logging

@@ -77,7 +77,7 @@ def _add(descriptors: list[int], others: list[int], pipes: dict[int, int]) -> No
 
 def _kill(pid: int) -> None:
     """Kill a process and those that it has started, which are in its group unless they have left it."""
-    with suppress(ProcessLookupError):  # the process has no group of its own yet, or the whole group has ended
+    with suppress(ProcessLookupError):  # the process has not made its group yet, or the whole group has ended
         os.killpg(pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

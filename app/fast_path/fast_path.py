@@ -83,7 +83,7 @@ class FastPath:
         if end - start > self._budget.free:
             return data
         if len(data) < end:
-            # The patience begins with the first part.
+            # The time that it may wait begins with the first part.
             self._pending.put_aside(connection, data, end - start, time.monotonic() if since is None else since)
             return b""
         began, client = time.perf_counter(), connection.client
@@ -98,7 +98,7 @@ class FastPath:
         return b""
 
     def release(self, connection: Connection) -> bytes:
-        """Let go of the request of a connection, or of the part of one; return its data."""
+        """Release the request of a connection, or the part of one; return its data."""
         return self._pending.release(connection)[0]
 
     def _schedule(self) -> None:

@@ -1,7 +1,7 @@
 """Requests with known prefixes that wait: whole ones for their turn of the event loop, others for their rest.
 
 What a request holds until its response, a part of the budget, a place among the requests in flight and one of its key,
-is given back here.
+is released here.
 """
 
 import asyncio

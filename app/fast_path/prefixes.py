@@ -28,7 +28,7 @@ TEMPLATES, ALIKE = 16, 4
 PREFIXES, TEMPLATE_BYTES = 256, 1 << 24
 # How often a request must come before it gets a template, and how many requests are counted.
 SEEN, COUNTED = 2, 4096
-# After so many requests the next attempt comes if the last one shows nothing; a power of two.
+# After so many requests the next attempt comes if the last one was inconclusive; a power of two.
 SOON = 4
 # After so many requests in a row without a template, a prefix without any rests: the next ones take the general path
 # at once.
@@ -49,8 +49,8 @@ class Unknown(NamedTuple):
 class RequestPrefix:
     """A prefix: its target for the log, the key of its requests, and the templates of its bodies.
 
-    ``failures`` counts the requests in a row from which no template could be made. ``weight`` is the bytes of memory
-    that the templates take, about.
+    ``failures`` counts the requests in a row from which no template could be made. ``weight`` is roughly the memory
+    of the templates, in bytes.
     """
 
     target: str
@@ -116,7 +116,7 @@ def parse_prefix(key: bytes) -> RequestPrefix | None:
 
 
 class TemplateCache:
-    """The prefixes of a process, ``None`` for those whose requests take the general path; and how often others came."""
+    """The prefixes of a process, ``None`` for those whose requests take the general path; and counts of the others."""
 
     def __init__(self) -> None:
         """Start empty."""

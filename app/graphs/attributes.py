@@ -21,7 +21,7 @@ def attributes(document: GraphDocument, nodes: Sequence[Node]) -> type[Attrs]:
         for name, attr in node.bound.items():
             own, at = node.op.attrs.model_fields[name], ("nodes", i, "attrs", name)
             if attr in {slot.name for slot in document.slots}:
-                raise wrong(at, "an input of the graph has this name", expected="a name of its own", got=attr)
+                raise wrong(at, "an input of the graph has this name", expected="another name", got=attr)
             if hasattr(Attrs, attr):
                 raise wrong(at, "this name is reserved", expected="another name", got=attr)
             fields[attr] = _merged(fields[attr], own, attr, at) if attr in fields else copy(own)

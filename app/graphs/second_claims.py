@@ -1,4 +1,4 @@
-"""The second order of a graph whose nodes claim second orders of their own: reverse over reverse, node by node."""
+"""The second order of a graph whose nodes claim a second order: reverse over reverse, node by node."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

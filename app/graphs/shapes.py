@@ -106,7 +106,7 @@ class Shapes:
 
 
 class Namer:
-    """Gives terms the symbols of a contract: each unknown size a name of its own, near to that of an op's page."""
+    """Gives terms the symbols of a contract: each unknown size gets a unique name, close to that on an op's page."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         """Take the names that no size may have."""

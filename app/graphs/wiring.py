@@ -91,7 +91,7 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
             faults.add(
                 (*at, "name"),
                 "another part has this name",
-                expected="a name of its own for each node and input",
+                expected="a different name for each node and input",
                 got=got,
             )
             faults.check()

@@ -11,9 +11,10 @@ from typing import cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, clip
+from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError
 from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
 from app.http.problems import render
+from app.http.target import path_of
 from app.http.transport import CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
@@ -286,18 +287,3 @@ class Connection(HttpToolsProtocol):
             head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
             self.transport.write(STATUS_LINE.get(status, b"HTTP/1.1 %d \r\n" % status) + head + b"\r\n" + body)
         self.transport.close()
-
-
-def path_of(target: bytes) -> bytes:
-    """Return the path and the query of a request's target that is a whole URL; raise ``Malformed`` for other targets.
-
-    Proxies ask with the whole URL.
-    """
-    try:
-        url = httptools.parse_url(target)
-    except httptools.HttpParserInvalidURLError:
-        url = None
-    if url is None or not url.host:
-        got = clip(repr(target.decode("latin-1")), 80)
-        raise Malformed(f"expected a path that begins with '/', or a URL, as the target of the request, got {got}")
-    return (url.path or b"/") + (b"?" + url.query if url.query else b"")

@@ -33,11 +33,11 @@ class Deadline:
         too_slow: Callable[[], Exception],
         waited_s: float = 0.0,
     ) -> None:
-        """Start, in the request's task: it may take ``allowed_s`` seconds. ``deadlines`` checks it until ``stop``.
+        """Start, in the request's task: it may take ``allowed_s`` seconds, of which it has waited ``waited_s`` already.
 
-        The request has waited for ``waited_s`` of them already.
-        ``at`` is the deadline on the event loop's clock. ``disconnected`` returns when the client has disconnected, and
-        ``too_slow`` returns the error for a body that is incomplete at the deadline.
+        ``deadlines`` checks it until ``stop``. ``at`` is the deadline on the event loop's clock. ``disconnected``
+        returns when the client has disconnected, and ``too_slow`` returns the error for a body that is incomplete at
+        the deadline.
         """
         loop = asyncio.get_running_loop()
         self._began, self.allowed_s = loop.time() - waited_s, allowed_s

@@ -44,7 +44,7 @@ class FastPath(Protocol[C_contra]):
         ...
 
     def release(self, connection: C_contra) -> bytes:
-        """Let go of the connection; return what the parser must get."""
+        """Release the connection; return what the parser must get."""
         ...
 
     def store(self, candidate: Candidate) -> None:

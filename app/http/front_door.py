@@ -81,7 +81,7 @@ class FrontDoor:
             self._log.answered((request,), request.counters)
 
     async def admit(self, request: Request) -> None:
-        """Pass on a request from an allowed place, with a key if one is needed, within its limits and its time.
+        """Pass on a request that names an allowed host and origin, with a key if one is needed, within its limits.
 
         The deadline counts from the headers. Routes reserve memory for a body of declared size before it is read
         (``Request.reserve``); that for a chunked body is taken as it arrives. It is released when the request ends.

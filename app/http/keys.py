@@ -61,7 +61,7 @@ class Keys:
             del self._in_flight[name]
 
     def _mac(self, digest: bytes) -> bytes:
-        """Return the place of a digest in the table, which callers cannot predict: so its time tells them nothing."""
+        """Return the key of a digest in the table; callers cannot predict it, so its time tells nothing."""
         return hashlib.blake2b(digest, key=self._secret).digest()
 
     def _table(self) -> Mapping[bytes, tuple[str, bytes]]:

@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def identity_of(host: str) -> tuple[int, int] | None:
-    """Return what tells the file of a Unix socket from a later one at its path; ``None`` if there is no file."""
+    """Return values that differ from those of a later Unix socket at the same path; ``None`` if there is no file."""
     if not host.startswith(UNIX):
         return None
     try:

@@ -1,7 +1,7 @@
 """Browsers: a page of another site may use the service only if the operator allows it.
 
 Every page that a user opens can make the browser send requests to a service on the user's own machine. The browser
-tells the page's origin in ``Origin``. A page can also give its own name the address of the service: then ``Origin``
+sends the page's origin in ``Origin``. A page can also give its own name the address of the service: then ``Origin``
 matches, and only ``Host`` shows the foreign name.
 """
 

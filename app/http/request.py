@@ -27,7 +27,7 @@ LINGER_S = 2.0
 CLOSE = (b"connection", b"close")
 # The paths of probes, which have no key and use addresses as the host.
 HEALTH = "/health/"
-# The pages of the explorer, which have no key: they ask for one. All that they show needs it.
+# The pages of the explorer need no key. They ask the user for one, and send it with each request for data.
 EXPLORER = "/explore"
 # How much of a path the log shows.
 MAX_PATH = 300
@@ -97,7 +97,7 @@ class Request:
         self._receive, self._send = receive, send
 
     def leave(self) -> None:
-        """Count the request as in progress no more: it has ended, or is a probe."""
+        """Do not count the request as in progress any more: it has ended, or is a probe."""
         if self.is_counted:
             self.is_counted = False
             self.lifecycle.in_flight -= 1

@@ -81,7 +81,7 @@ class Route(APIRoute):
         super().__init__(path, endpoint, **options)
         methods: list[str] = sorted(self.methods or ())
         self._allowed = [*methods, "HEAD"] if "GET" in methods else methods
-        # Most paths differ in their last part, which takes less time to compare than a pattern.
+        # Most paths differ in their last part, which is faster to compare than a pattern is to match.
         self._ending = path.rpartition("}")[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -119,7 +119,7 @@ class PageRoute(Route):
             raise not_allowed(request.method, [*self._allowed, *self.others])
         request.is_unread = False  # the server discards a body that the endpoint does not read
         if request.method == "HEAD":
-            # A copy: the server reads the method of its own, and sends no body.
+            # In a copy: the server must still see HEAD in its scope, and then sends no body.
             scope = {**scope, "method": "GET"}
         try:
             await super().handle(scope, receive, send)

@@ -30,8 +30,8 @@ PIECE = 1 << 18
 class Reply(NamedTuple):
     """The body of a response in one or several pieces of bytes, its media type, and additional headers.
 
-    If the pieces are those of a layout, this is it. ``is_for_finite``: for other results than finite numbers, the
-    response has another layout. ``status`` is that of the response.
+    ``layout`` is that of the pieces, if they have one. ``is_for_finite``: the layout is only for finite results.
+    ``status`` is that of the response.
     """
 
     media_type: str

@@ -1,6 +1,6 @@
 """Calls of a graph on the thread of the caller.
 
-TensorFlow runs a function on threads of its own, and the caller waits: for small tensors, that takes several times as
+TensorFlow runs a function on its own threads, and the caller waits: for small tensors, that takes several times as
 long as the kernels. A session can run its graph on the calling thread, but then nothing can cancel it.
 """
 

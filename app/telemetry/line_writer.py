@@ -1,4 +1,4 @@
-"""Lines for stdout and stderr, written on a thread of their own, so that logging never blocks.
+"""Lines for stdout and stderr, written on a separate thread, so that logging never blocks.
 
 A pipe that nobody reads is full after 64 KiB, and the next write to it blocks its thread: on the event loop, that would
 stop the service.

@@ -1,7 +1,7 @@
 """Pods in simulated time: what a process of the service does with the requests that it has.
 
 Brief requests share calls, as in the service: whatever has arrived while one call ran shares the next, which takes a
-fixed time and the time of each request. Long requests run one after the other on a thread of their own.
+fixed time and the time of each request. Long requests run one after the other on a second thread.
 """
 
 from collections import deque

@@ -8,11 +8,9 @@ from pullback.ops._faults import InvalidInput, OpFault, located
 from pullback.ops._mechanisms import (
     additive,
     custom_gradient,
-    many,
     multiplicative,
     override,
     register_gradient,
-    rules_of,
     symbolic_gradient,
 )
 from pullback.ops._native import bounded_kernels, load, native_libraries
@@ -20,6 +18,7 @@ from pullback.ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from pullback.ops._pages import load_page
 from pullback.ops._paths import replace_paths
 from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
+from pullback.ops._rules import many, rules_of
 from pullback.ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
 
 __all__ = [

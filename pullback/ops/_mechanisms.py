@@ -9,25 +9,15 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import tensorflow as tf
 
-from pullback.ops._faults import OpFault, located
+from pullback.ops._faults import OpFault
 from pullback.ops._op import Function, Tensor
+from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, many
 
 _serial_numbers = itertools.count()
-_RULES = "pullback_rules"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The gradient functions of an op; ``returned_none`` has the positions where ``vjp`` has returned ``None``."""
-
-    vjp: Function
-    vjp_vjp: Function
-    returned_none: set[int] = field(default_factory=set[int])
 
 
 def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None = None) -> Function:
@@ -50,7 +40,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         def call(rule: Function, leaves: Sequence[Tensor]) -> Any:
             """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
             values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
-            return _call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
+            return call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
             dxs = checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
@@ -67,9 +57,9 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
                 def pull_back_again(*ddxs: Tensor) -> list[Tensor | None]:
                     same = [tf.identity(leaf) for leaf in leaves]
-                    result = call(_required(vjp_vjp), (*same, *ddxs))
+                    result = call(rules.vjp_vjp, (*same, *ddxs))
                     wanted = (*leaves[:n_primals], *leaves[n_leaves:])
-                    gradients = checked_gradients(_required(vjp_vjp), result, wanted)
+                    gradients = checked_gradients(rules.vjp_vjp, result, wanted)
                     return [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
 
                 return [dxs[i] for i in present], pull_back_again
@@ -90,13 +80,8 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
         return primal(*inputs, *numbers.values())
 
-    vars(op)[_RULES] = rules
+    vars(op)[RULES] = rules
     return op
-
-
-def rules_of(function: Function) -> Rules | None:
-    """Return the gradient functions that ``custom_gradient`` gave to an op, ``None`` for any other op."""
-    return vars(function).get(_RULES) if hasattr(function, "__dict__") else None
 
 
 def override(gradients: Mapping[str, Function], forward: Function, *, numbers: tuple[str, ...] = ()) -> Function:
@@ -104,7 +89,7 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
 
     ``gradients`` maps an op type, such as ``"Sign"``, to ``gradient(op, *dys, **numbers)``; ``numbers`` names the
     number attributes, in the order in which the op declares them. The map is honoured only where the gradient of a
-    *graph* is taken, so ``forward`` is wrapped in a ``tf.function`` of its own, with one trace for each dtype and
+    *graph* is taken, so ``forward`` is wrapped in a separate ``tf.function``, with one trace for each dtype and
     static attribute; a tape in an eager caller then differentiates that function.
 
     Raises ``ValueError`` at the first call when ``forward`` has no op of an overridden type, because TensorFlow
@@ -161,7 +146,7 @@ def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
 
     ``leaves`` are ``(*x, *dy)``, with a dy for each output. No Python registry has such a gradient, so a tape and
     ``tf.gradients`` do not find it. TensorFlow's op SymbolicGradient does, for a function within a graph; so both are
-    traced, once for each choice of dtypes. That op has no gradient of its own: call this in a ``vjp`` that has a
+    traced, once for each choice of dtypes. That op has no gradient: call this in a ``vjp`` that has a
     ``vjp_vjp`` beside it.
 
     Raises ``OpFault`` if the result is differentiated.
@@ -225,53 +210,6 @@ def multiplicative(forward: Function, backward: Function) -> Function:
     return op
 
 
-def _slots(function: Function, count: int) -> list[str]:
-    """Return the names of the first ``count`` arguments of a function, which may take any number of them."""
-    found = inspect.signature(function).parameters.values()
-    named = [each.name for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    return [*named[:count], *(f"value {i}" for i in range(len(named), count))]
-
-
-def checked_gradients(
-    function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
-) -> list[Tensor | None]:
-    """Return the results of a gradient function as a list, with one entry for each tensor in ``wanted``.
-
-    Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
-    known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
-    """
-    slots = names or _slots(function, len(wanted))
-    values = many(result)
-    if len(values) != len(wanted):
-        expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
-        message, where = "returned the wrong number of values", located(function)
-        got = "None" if result is None else f"{len(values)}"
-        raise OpFault(function.__name__, "its inputs", expected=expected, got=got, message=message, where=where)
-    checked: list[Tensor | None] = []
-    for slot, value, like in zip(slots, values, wanted, strict=False):
-        gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
-        if gradient is not None:
-            expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
-            if not isinstance(gradient, tf.Tensor):
-                got = f"{gradient!r} ({type(gradient).__name__})"[:200]
-                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
-            if gradient.dtype != like.dtype or not like.shape.is_compatible_with(gradient.shape):
-                got = f"{gradient.dtype.name} and shape {gradient.shape}"
-                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
-        checked.append(gradient)
-    return checked
-
-
-def many(values: Any) -> list[Any]:
-    """Return the results of a function as a list; a bare value becomes a list of one."""
-    return list(cast(Sequence[Any], values)) if isinstance(values, (tuple, list)) else [values]
-
-
-def _required(rule: Function | None) -> Function:
-    assert rule is not None
-    return rule
-
-
 def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Split attributes into static ones and numbers; a Python float becomes a scalar of the inputs' float dtype."""
     dtype = next((x.dtype for x in inputs if x.dtype.is_floating), tf.float32)
@@ -289,21 +227,6 @@ def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:
     def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
         values = dict(zip(numbers, op.graph.inputs[-len(numbers) :], strict=True)) if numbers else {}
         slots = [f"input {i} of {op.type}" for i in range(len(op.inputs))]
-        return checked_gradients(gradient, _call_rule(gradient, (op, *dys), values), list(op.inputs), slots)
+        return checked_gradients(gradient, call_rule(gradient, (op, *dys), values), list(op.inputs), slots)
 
     return checked
-
-
-def _call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Call a rule of a page; raise ``OpFault`` if it does not take the arguments of such a rule."""
-    try:
-        inspect.signature(rule).bind(*args, **attrs)
-    except TypeError as error:
-        got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
-        expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
-        message = "takes the wrong arguments"
-        fault = OpFault(
-            rule.__name__, "its arguments", expected=expected, got=got, message=message, where=located(rule)
-        )
-        raise fault from error
-    return rule(*args, **attrs)

@@ -172,7 +172,7 @@ class Op:
         for size, name in unbound_symbols(self.inputs, self.outputs, self.attrs.static_names()).items():
             if similar := sizes.get(size.lower()):
                 expected = f"output {name!r}: expected symbols of the inputs"
-                raise ValueError(f"{expected}, got {size!r}; write {similar!r}, or another name for a size of its own")
+                raise ValueError(f"{expected}, got {size!r}; write {similar!r}, or another name for a different size")
         if "graph" not in self.modes or len(set(self.modes)) < len(self.modes):
             raise ValueError(f"expected modes with graph, which is the default, each once, got {self.modes}")
 
@@ -237,7 +237,7 @@ class Op:
         return callable(self.batching)
 
     def batching_for(self, attrs: Attrs) -> Batching:
-        """Return the batching with these attributes; numbers do not count, because they make no trace of their own.
+        """Return the batching with these attributes; numbers do not count, because they are arguments of a trace.
 
         Raises ``ValueError`` if the author's function returns no batching, or one that the slots do not have.
         """

@@ -124,7 +124,7 @@ class Derivative:
     def cast(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the arrays as the op takes them: integers, such as labels, in its integer dtype if they fit.
 
-        Frameworks have defaults of their own for integers. Floats keep their dtype. Raises ``BadArgument``.
+        Frameworks have their own defaults for integers. Floats keep their dtype. Raises ``BadArgument``.
         """
         self._check_arity(len(arrays))
         cast = list(arrays)

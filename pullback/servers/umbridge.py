@@ -68,7 +68,7 @@ class UmBridgeModel:
         return {slot.name: self._vector(output[i], slot, "Evaluate") for i, slot in enumerate(self.outputs)}
 
     def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
-        """Return Jᵀ dy by input, each from a request of its own."""
+        """Return Jᵀ dy by input, with a request for each."""
         return {
             slot.name: self._action("Gradient", slot, self._gradient(point, output, slot.name, cotangent))
             for slot in self.inputs
@@ -76,7 +76,7 @@ class UmBridgeModel:
         }
 
     def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
-        """Return J tx by output, each from a request of its own."""
+        """Return J tx by output, with a request for each."""
         fields = {"inWrt": self._numbers[name], "input": self._input(point), "vec": tangent.tolist()}
         return {
             slot.name: self._action("ApplyJacobian", slot, {"outWrt": self._numbers[slot.name], **fields})

@@ -22,7 +22,7 @@ def wait_for(expected: Any, look: Callable[[], Any]) -> None:
 
 
 def slope(service: Service) -> float:
-    """Return the gradient of the page at 1, asked for on a connection of its own."""
+    """Return the gradient of the page at 1, asked for on a new connection."""
     with service.client() as client:
         answer = client.post("/v1/ops/cube/vjp", json={"inputs": {"x": 1.0}})
         return answer.json()["gradients"]["x"]["data"]

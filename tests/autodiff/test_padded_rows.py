@@ -16,6 +16,7 @@ from app.autodiff.evaluation import compute
 from app.autodiff.packing import Whole
 from app.autodiff.padded_rows import COST, NUMBERS, ROWS, SHORT, SMALL_ROWS, packings_of
 from ops import Array, Tensor
+from tests.autodiff.elementwise_calls import bits, together
 from tests.autodiff.evaluations import (
     CASES,
     REGISTRY,
@@ -27,7 +28,6 @@ from tests.autodiff.evaluations import (
     point,
     some_rows,
 )
-from tests.autodiff.test_padding import bits, together
 from tests.gradcheck.wrong.making import rows
 
 

@@ -1,8 +1,5 @@
 """Batches of elementwise calls: the bits of a result depend neither on the rest of the batch nor on the shape."""
 
-import asyncio
-import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,29 +10,18 @@ from app.autodiff import derivatives, padded_numbers, programs
 from app.autodiff.binding import bind
 from app.autodiff.default_mode import default_mode, op_is_arithmetic
 from app.autodiff.evaluation import Evaluation, compute
-from app.autodiff.padded_numbers import PaddedNumbers
-from app.autodiff.point import Point
 from app.errors import OpFailed
-from app.execution import batching
-from app.execution.batching import Batches
-from app.execution.scheduler import Scheduler
-from app.runtime import traces
 from app.tensors.json import decode
-from ops import Example, Input, Op, Output, discover
+from ops import Op
+from tests.autodiff.elementwise_calls import CPU, KINDS, PICKY, REGISTRY, bits, call, own_traces, point
 from tests.http.plugins.masked import OP as MASKED
-from tests.patience import PATIENCE_S
 
-CPU = "/device:CPU:0"
-REGISTRY = discover().ops
 ELEMENTWISE = [op for op in REGISTRY.values() if op.batching == "elementwise"]
-KINDS = ("forward", "vjp", "gradients", "hvp", "jvp", "diagonal")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _traces_of_their_own() -> Iterator[None]:
-    """Leave the traces of this process, which it shares with other tests, unchanged."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traces, "TRACES", traces.Traces())
+def _own_traces() -> Iterator[None]:
+    with own_traces():
         yield
 
 
@@ -44,40 +30,6 @@ def test_equal_but_distinct_numbers_are_not_batched():
     zeros = [point(REGISTRY["gradient_reversal"], x, "float32", "graph", {"strength": s}) for s in (0.0, -0.0, 0.0)]
     companies = [derivatives.vjp(at, ("x",), None, batched=False, outputs=False).batch_key for at in zeros]
     assert companies[0] == companies[2] != companies[1]
-
-
-def point(op: Op, x: np.ndarray, dtype: str, mode: str, attrs=None) -> Point:
-    inputs = {slot.name: x.tolist() for slot in op.inputs}
-    run = {"device": CPU, "max_elements": 1 << 22}
-    return bind(op, inputs, attrs or {}, dtype, decode, mode=mode, **run)
-
-
-def call(op: Op, kind: str, x: np.ndarray, dtype: str, mode: str) -> Evaluation:
-    at = point(op, x, dtype, mode)
-    names, outputs = tuple(at.inputs), tuple(slot.name for slot in op.outputs)
-    directions = {name: np.cos(value).astype(value.dtype) for name, value in at.inputs.items()}
-    dys = dict.fromkeys(outputs, directions[names[0]])
-    match kind:
-        case "forward":
-            return derivatives.forward(at)
-        case "vjp":
-            return derivatives.vjp(at, names, dys, batched=False, outputs=True)
-        case "gradients":
-            return derivatives.gradients(at, names, None, 2)
-        case "hvp":
-            return derivatives.hvp(at, names, dys, directions, batched=False)
-        case "diagonal":
-            return derivatives.hessian_diagonal(at, names, dys)
-        case _:
-            return derivatives.jvp(at, directions, batched=False)
-
-
-def bits(found) -> list[bytes]:
-    """Return the bits of all arrays of a result, in order."""
-    if isinstance(found, np.ndarray):
-        return [found.tobytes(), repr((found.shape, found.dtype)).encode()]
-    values = found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple) else ()
-    return [one for value in values for one in bits(value)]
 
 
 def is_asked(op: Op, kind: str, dtype: str) -> bool:
@@ -124,26 +76,6 @@ def test_calls_with_different_number_attributes_are_not_batched() -> None:
     assert one.batch_key == same.batch_key != other.batch_key
 
 
-def picky(x):
-    with tf.control_dependencies([tf.debugging.assert_less(x, 100.0, message="x is too large")]):
-        return tf.identity(x) * x
-
-
-PICKY = Op(
-    name="picky",
-    summary="x²",
-    doc=__doc__,
-    function=picky,
-    reference=np.square,
-    inputs=(Input("x", ("float32",)),),
-    outputs=(Output("y", ("float32",)),),
-    mechanism="custom_gradient",
-    source="a test",
-    batching="elementwise",
-    examples=(Example("one", {"x": [1.0]}),),
-)
-
-
 def test_ops_with_value_checks_are_not_compiled_by_default() -> None:
     """XLA drops the check."""
     assert not op_is_arithmetic(PICKY)
@@ -168,96 +100,6 @@ def finished_together(calls: list[Evaluation]) -> list:
     return [one.finish(results) for one, results in zip(calls, compute(calls), strict=True)]
 
 
-def together(calls: list[Evaluation], **options) -> list:
-    """Run calls concurrently, as requests do; return the result or the exception of each."""
-
-    async def run() -> list:
-        scheduler = Scheduler(64)
-        scheduler.start()
-        batches = Batches(scheduler, options.get("waiting", 64))
-        deadline = time.monotonic() + PATIENCE_S
-        try:
-            pending = (batches.run(one, queue="short", owner=one.point.op.name, deadline=deadline) for one in calls)
-            found = await asyncio.gather(*pending, return_exceptions=True)
-            return [
-                each if isinstance(each, BaseException) else one.finish(each)
-                for one, each in zip(calls, found, strict=True)
-            ]
-        finally:
-            scheduler.stop()
-
-    return asyncio.run(run())
-
-
-def test_a_bad_value_fails_only_its_own_call() -> None:
-    calls = [derivatives.forward(point(PICKY, np.full(2, value), "float32", "graph")) for value in (1.0, 200.0, 3.0)]
-    first, bad, last = together(calls)
-    assert first["y"].tolist() == [1, 1]
-    assert last["y"].tolist() == [9, 9]
-    assert "x is too large" in str(bad)
-
-
-def test_simultaneous_calls_are_one_tensorflow_call(monkeypatch) -> None:
-    sizes: list[int] = []
-    run = PaddedNumbers.run
-
-    def counted(packing, members):
-        sizes.append(len(members))
-        return run(packing, members)
-
-    monkeypatch.setattr(PaddedNumbers, "run", counted)
-    op = REGISTRY["square"]
-    for _ in range(2):  # the second time on the event loop, if that is as fast
-        sizes.clear()
-        found = together([call(op, "vjp", np.full(3, float(i)), "float64", "graph") for i in range(20)])
-        assert sizes == [20]
-        for i, (values, _gradients) in enumerate(found):
-            assert values["y"].tolist() == [float(i * i)] * 3
-
-
-def test_a_batch_is_limited_in_size() -> None:
-    size = padded_numbers.SHARED // 2
-    found = together(
-        [call(REGISTRY["square"], "forward", np.full(size, float(i)), "float64", "graph") for i in range(5)]
-    )
-    assert [one["y"][0] for one in found] == [0, 1, 4, 9, 16]
-
-
-def test_only_the_calls_over_the_queue_limit_are_refused() -> None:
-    ops = [REGISTRY["square"]] * 5 + [REGISTRY["round_ste"]]
-    found = together([call(op, "forward", np.ones(2), "float64", "graph") for op in ops], waiting=4)
-    assert ["queue full" in str(one) for one in found] == [False, False, True, True, True, False]
-
-
-@pytest.mark.parametrize("seconds", [0.4, 1.5])
-def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
-    """The scheduler is busy past one call's deadline, or its whole batch's; others are answered."""
-
-    async def run() -> list:
-        scheduler = Scheduler(64)
-        scheduler.start()
-        batches = Batches(scheduler, 64)
-        now = time.monotonic()
-        busy = asyncio.create_task(
-            scheduler.run(lambda checkpoint: time.sleep(seconds), queue="short", deadline=now + 60, owner="a")
-        )
-        await asyncio.sleep(0.05)
-        calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
-        try:
-            deadlines = (now + 0.1, now + 60, now + 60)
-            pending = [
-                batches.run(one, queue="short", owner=one.point.op.name, deadline=at)
-                for one, at in zip(calls, deadlines, strict=True)
-            ]
-            return await asyncio.gather(*pending, busy, return_exceptions=True)
-        finally:
-            scheduler.stop()
-
-    impatient, *others, _ = asyncio.run(run())
-    assert "deadline" in str(impatient)
-    assert [one[0, "y"].tolist() for one in others] == [[1, 1], [1, 1]]
-
-
 def test_padding_values_are_in_the_ops_domain() -> None:
     def positive(x):
         with tf.control_dependencies([tf.debugging.assert_positive(x)]):
@@ -266,31 +108,6 @@ def test_padding_values_are_in_the_ops_domain() -> None:
     op = Op(**{**{name: getattr(PICKY, name) for name in PICKY.__dataclass_fields__}, "function": positive})
     x = np.array([3.0, 2.0])
     assert derivatives.forward(point(op, x, "float32", "graph")).run()["y"].tolist() == [9, 4]
-
-
-@pytest.mark.parametrize(("op", "on_the_loop"), [(REGISTRY["square"], True), (PICKY, False)])
-def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_the_loop: bool) -> None:
-    threads: list[str] = []
-    run = PaddedNumbers.run
-
-    def seen(*args):
-        threads.append(threading.current_thread().name)
-        return run(*args)
-
-    monkeypatch.setattr(PaddedNumbers, "run", seen)
-    monkeypatch.setattr(batching, "INLINE_S", 60.0)
-
-    async def ask() -> None:
-        scheduler = Scheduler(64)
-        scheduler.start()
-        shared = Batches(scheduler, 64)
-        for _ in range(2):
-            pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(pending, queue="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
-        scheduler.stop()
-
-    asyncio.run(ask())
-    assert threads == ["scheduler-short", threading.current_thread().name if on_the_loop else "scheduler-short"]
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)])

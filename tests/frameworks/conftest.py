@@ -1,4 +1,4 @@
-"""Remote ops in a framework, in an environment of its own, against a service that ``tests.frameworks`` starts."""
+"""Remote ops in a framework, in its environment, against a service that ``tests.frameworks`` starts."""
 
 import base64
 import importlib

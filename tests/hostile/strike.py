@@ -1,4 +1,4 @@
-"""Send an attack on a connection of its own, and judge what comes back."""
+"""Send an attack on a new connection, and judge what comes back."""
 
 import contextlib
 import itertools

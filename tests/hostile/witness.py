@@ -40,7 +40,7 @@ def record(port: int, requests: Sequence[Request]) -> list[Good]:
 
 
 def ask(port: int, request: Request, timeout_s: float = ANSWER_S) -> Answer:
-    """Return the answer to a request on a connection of its own; raise ``Lost`` or ``OSError``."""
+    """Return the answer to a request on a new connection; raise ``Lost`` or ``OSError``."""
     with Wire(port, timeout_s) as wire:
         wire.send([request.encode()])
         return wire.answer(request.method)

@@ -1,4 +1,4 @@
-"""Checks in processes of their own: what an op does to its process stays there, and ends in a finding."""
+"""Checks in separate processes: what an op does to its process stays there, and ends in a finding."""
 
 import json
 import os

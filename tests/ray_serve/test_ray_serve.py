@@ -30,7 +30,7 @@ BATCHES = re.compile(r'^pullback_batch_size_(sum|count)\{[^}]*operation="vjp"\} 
 
 
 class Ray:
-    """A process with a Ray of its own, and its deployment."""
+    """A process with Ray in it, and its deployment."""
 
     def __init__(self, process: "subprocess.Popen[str]", port: int, name: str) -> None:
         self._process, self.port, self._name = process, port, name

@@ -13,7 +13,7 @@ const WIDE = 40;
 const BEND = 8;
 
 /**
- * Return whether an op has curves of its own: it is elementwise, with one input and one output.
+ * Return whether an op can be plotted as a curve: it is elementwise, with one input and one output.
  *
  * @param {Contract} contract
  * @returns {boolean}

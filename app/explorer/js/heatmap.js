@@ -1,4 +1,4 @@
-/** A small matrix as a heat map: blue below 0, red above, and what is no finite number in a colour of its own. */
+/** A small matrix as a heat map: blue below 0, red above, and what is not finite in a third colour. */
 
 import { make } from "./dom.js";
 import { short } from "./numbers.js";

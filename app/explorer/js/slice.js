@@ -99,7 +99,7 @@ export async function drawSlice(service, contract, line, signal, show) {
   const some = t.map((_, i) => i).filter((i) => i % SPARSE === 0);
   const jobs = kinds.flatMap((kind, order) => [
     ...some.map((i) => ({ i, order, isClaim: false })),
-    // A derived op has no claim of its own.
+    // A derived op has no claim.
     ...(kind === "derivative" || contract.of ? [] : some.map((i) => ({ i, order, isClaim: true }))),
   ]);
   await inTurns(jobs, async ({ i, order, isClaim }) => {

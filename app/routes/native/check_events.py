@@ -28,7 +28,7 @@ Event: TypeAlias = dict[str, Any]
 class Requested:
     """What a request for checks of many ops asks for: a job for each op, and the ops that are not served, and why.
 
-    With ``findings``, each finding is an event of its own.
+    With ``findings``, each finding is a separate event.
     """
 
     jobs: tuple[Job, ...]

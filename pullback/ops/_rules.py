@@ -1,0 +1,85 @@
+"""The gradient functions of a page: which an op has, how they are called, and what they may return."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import tensorflow as tf
+
+from pullback.ops._faults import OpFault, located
+from pullback.ops._op import Function, Tensor
+
+RULES = "pullback_rules"
+"""The attribute of an op's function that has its ``Rules``."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The gradient functions of an op; ``returned_none`` has the positions where ``vjp`` has returned ``None``."""
+
+    vjp: Function
+    vjp_vjp: Function
+    returned_none: set[int] = field(default_factory=set[int])
+
+
+def rules_of(function: Function) -> Rules | None:
+    """Return the gradient functions that ``custom_gradient`` gave to an op, ``None`` for any other op."""
+    return vars(function).get(RULES) if hasattr(function, "__dict__") else None
+
+
+def call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Call a rule of a page; raise ``OpFault`` if it does not take the arguments of such a rule."""
+    try:
+        inspect.signature(rule).bind(*args, **attrs)
+    except TypeError as error:
+        got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
+        expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
+        message = "takes the wrong arguments"
+        fault = OpFault(
+            rule.__name__, "its arguments", expected=expected, got=got, message=message, where=located(rule)
+        )
+        raise fault from error
+    return rule(*args, **attrs)
+
+
+def _slots(function: Function, count: int) -> list[str]:
+    """Return the names of the first ``count`` arguments of a function, which may take any number of them."""
+    found = inspect.signature(function).parameters.values()
+    named = [each.name for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return [*named[:count], *(f"value {i}" for i in range(len(named), count))]
+
+
+def checked_gradients(
+    function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
+) -> list[Tensor | None]:
+    """Return the results of a gradient function as a list, with one entry for each tensor in ``wanted``.
+
+    Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
+    known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
+    """
+    slots = names or _slots(function, len(wanted))
+    values = many(result)
+    if len(values) != len(wanted):
+        expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
+        message, where = "returned the wrong number of values", located(function)
+        got = "None" if result is None else f"{len(values)}"
+        raise OpFault(function.__name__, "its inputs", expected=expected, got=got, message=message, where=where)
+    checked: list[Tensor | None] = []
+    for slot, value, like in zip(slots, values, wanted, strict=False):
+        gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
+        if gradient is not None:
+            expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
+            if not isinstance(gradient, tf.Tensor):
+                got = f"{gradient!r} ({type(gradient).__name__})"[:200]
+                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
+            if gradient.dtype != like.dtype or not like.shape.is_compatible_with(gradient.shape):
+                got = f"{gradient.dtype.name} and shape {gradient.shape}"
+                raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
+        checked.append(gradient)
+    return checked
+
+
+def many(values: Any) -> list[Any]:
+    """Return the results of a function as a list; a bare value becomes a list of one."""
+    return list(cast(Sequence[Any], values)) if isinstance(values, (tuple, list)) else [values]
