@@ -12,7 +12,7 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.builder import gradient_function
-from app.autodiff.derived import DerivedOp, origin
+from app.autodiff.derived import DerivedOp, derived, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
 from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
@@ -174,15 +174,16 @@ class Evaluation(Generic[Result]):
         return self.finish(compute([self], self.whole)[0])
 
     def node_in_graph(self) -> str:
-        """Return the node at which an eager evaluation of a graph of ops fails, where mode graph does too; else "".
-
-        Eager mode does not tell which node's gradient has raised an error.
-        """
-        if self.point.spec.mode != "eager" or not origin(self.point.op)[0].parts:
+        """Return the node at which the evaluation of a graph of ops fails, where it does with names too; else ""."""
+        base, transforms = origin(self.point.op)
+        if not base.parts:
             return ""
-        in_graph = replace(self, point=replace(self.point, spec=replace(self.point.spec, mode="graph")))
+        op = derived(base.with_names, base.name, [transform.rule for transform in transforms])
+        # XLA fails in its own way; in the other modes, the same kernels fail.
+        spec = replace(self.point.spec, op=op, mode="xla" if self.point.spec.mode == "xla" else "graph")
+        named = replace(self, point=replace(self.point, spec=spec))
         try:
-            in_graph.whole.run([self.leaves])
+            named.whole.run([self.leaves])
         except NotTraced:
             raise
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit

@@ -33,16 +33,25 @@ class Composition:
         outputs: Sequence[Value],
         attrs: type[Attrs],
         default_dtype: str,
+        *,
+        in_names: bool = False,
     ) -> None:
-        """Take the inputs with their dtypes, the nodes, the outputs, and the dtype if no input has one."""
+        """Take the inputs with their dtypes, the nodes, the outputs, and the dtype if no input has one.
+
+        The kernels have the nodes ``in_names``, or names that TensorFlow chooses.
+        """
         self._inputs, self._nodes, self._outputs = inputs, nodes, outputs
-        self._attrs, self._default = attrs, default_dtype
+        self._attrs, self._default, self._in_names = attrs, default_dtype, in_names
 
     def __call__(self, *inputs: Tensor, **attrs: Any) -> Any:
         """Return the outputs of the graph, the only one bare."""
         values = self._values(inputs, attrs)
         found = [values[value] for value in self._outputs]
         return found[0] if len(found) == 1 else tuple(found)
+
+    def with_names(self) -> "Composition":
+        """Return the same function, whose kernels have the nodes in their names."""
+        return Composition(self._inputs, self._nodes, self._outputs, self._attrs, self._default, in_names=True)
 
     def node_without_gradient(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> str:
         """Return the node at which the gradient of the input ``name`` ends, as text; "" if none does.
@@ -84,7 +93,7 @@ class Composition:
         for each in self._nodes:
             node = each.node
             try:
-                with node_scope(node.name, node.op.name):
+                with node_scope(node.name, node.op.name, in_names=self._in_names):
                     outputs = _call(each, values, attrs, each.dtype or dtype)
             except OpFault as fault:
                 raise fault.within(node_text(node.name, node.op.name)) from None

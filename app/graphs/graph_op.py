@@ -1,7 +1,8 @@
 """The op of a graph."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,12 @@ class GraphOp(Op):
         """Return the node at which the gradient of an input ends."""
         assert isinstance(self.function, Composition)
         return self.function.node_without_gradient(name, [inputs[slot.name] for slot in self.inputs], attrs)
+
+    @cached_property
+    def with_names(self) -> "GraphOp":
+        """This op, whose kernels have the nodes in their names."""
+        assert isinstance(self.function, Composition)
+        return replace(self, function=self.function.with_names())
 
     @property
     def owner(self) -> str:

@@ -1,11 +1,12 @@
 """The nodes of a graph of ops in TensorFlow's errors: all kernels of a node are in a scope that names it.
 
-The kernels of its gradients have the scope in their names too.
+The kernels of its gradients have the scope in their names too. TensorFlow optimizes graphs in the order of names, so
+that the last bits of results may depend on them: only a graph that looks for the cause of an error has these.
 """
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import tensorflow as tf
 
@@ -22,9 +23,9 @@ def node_text(name: str, op: str) -> str:
 
 
 @contextmanager
-def node_scope(name: str, op: str) -> Generator[None]:
-    """Inside this block, tensors are those of a node, and so are TensorFlow's errors."""
-    with tf.name_scope(f"graph_node.{name}.{op}.."):
+def node_scope(name: str, op: str, *, in_names: bool) -> Generator[None]:
+    """Inside this block, errors that TensorFlow raises are those of a node; its kernels may have it in their names."""
+    with tf.name_scope(f"graph_node.{name}.{op}..") if in_names else nullcontext():
         try:
             yield
         except tf.errors.OpError as error:
