@@ -23,6 +23,7 @@ from app.errors import CannotStart, PullbackError, Unprocessable
 from app.execution.assembly import build, registered
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
+from app.graphs.installed import ENDING, with_graphs
 from app.requests.fields import read
 from app.routes.native.check_events import Requested, spell_nonfinite
 from app.routes.native.check_models import ChecksRequest
@@ -34,7 +35,7 @@ from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.tensors.strict_json import dumps
-from ops import Op, register
+from ops import Op, Registry, pages_of, register
 from pullback.service_folder import SERVICE
 
 OWN, PATH = SERVICE / "ops", "/v1/checks"
@@ -135,25 +136,39 @@ class _Once(logging.Filter):
 
 
 def _engine(pages: list[Path]) -> Engine:
-    """Return an engine with the ops of these pages; without any, with those that a service here would have."""
+    """Return an engine with the ops of these pages and graphs; without any, with those of a service here."""
     settings = Settings().model_copy(update={"check_processes": 0, "metrics": False, "keys_file": None})
     logging.config.dictConfig(logging_config(settings.log))
     # TensorFlow warns at every trace of an op that it cannot vectorize.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     share_cores(1)
-    own = [page.stem for page in pages if page.parent == OWN]
-
-    def admit_beside_own(op: Op) -> None:
-        if op.name not in own and (OWN / f"{op.name}.py").exists():
-            raise ValueError(f"ops/{op.name}.py defines the op {op.name!r} too; rename one")
-        admit(op)
-
     # Each unavailable page is in the first event.
     logging.disable(logging.WARNING)
-    engine, _ = build(settings, (lambda _: register(pages, admit_beside_own)) if pages else registered)
+    engine, _ = build(settings, (lambda _: _of_pages(pages)) if pages else registered)
     logging.disable(logging.NOTSET)
     logging.getLogger("pullback").addFilter(_Once())
     return engine
+
+
+def _of_pages(pages: list[Path]) -> Registry:
+    """Return the ops of these pages and graphs; a graph finds the other ops of its folder, and those of the service."""
+    folders = dict.fromkeys(page.parent for page in pages if page.name.endswith(ENDING))
+    if not folders:
+        own = [page.stem for page in pages if page.parent == OWN]
+
+        def admit_beside_own(op: Op) -> None:
+            if op.name not in own and (OWN / f"{op.name}.py").exists():
+                raise ValueError(f"ops/{op.name}.py defines the op {op.name!r} too; rename one")
+            admit(op)
+
+        return register(pages, admit_beside_own)
+    every = dict.fromkeys([*pages_of([OWN, *folders]), *(page for page in pages if page.suffix == ".py")])
+    found = with_graphs(register([*every], admit), folders, admit)
+    names = {name for name, page in found.pages.items() if page in pages}
+    lost = [page.name.removesuffix(ENDING).removesuffix(".py") for page in pages]
+    unavailable = [each for each in found.unavailable if each.name.rpartition("/")[2] in lost]
+    ops = {name: op for name, op in found.ops.items() if name in names}
+    return Registry(ops, tuple(unavailable), {name: found.pages[name] for name in names}, found.stale)
 
 
 def _write(pipe: int, event: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ CHECKS = (
 """The checks of ``pullback check`` with its default orders."""
 # A page takes the vocabulary of ops, or defines one: this finds it without running it.
 PAGE = re.compile(rb"^(from (pullback\.)?ops import|import pullback\.ops|OP\b.*=)", re.MULTILINE)
+GRAPH = ".graph.json"
 CHECKER, REPORTS = pytest.StashKey["LocalChecks"](), pytest.StashKey[dict[Path, "Report | str"]]()
 
 
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Generator[None, Any, Any]:
     """Collect a page of an op with ``--pullback``, in place of a module of tests."""
     collectors = yield
-    if parent.config.getoption("pullback") and is_page(file_path):
+    if parent.config.getoption("pullback") and (is_graph(file_path) or is_page(file_path)):
         page: Any = Page
         return [page.from_parent(parent, path=file_path)]
     return collectors
@@ -54,8 +55,13 @@ def is_page(path: Path) -> bool:
     return not (is_other or path.name.startswith("test_")) and PAGE.search(path.read_bytes()) is not None
 
 
+def is_graph(path: Path) -> bool:
+    """Return whether a file is the document of a graph, which no name excludes."""
+    return path.name.endswith(GRAPH) and path.name[0] not in "_."
+
+
 class Page(pytest.File):
-    """The page of an op."""
+    """The page of an op, or the document of a graph."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for each check."""
@@ -91,7 +97,7 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
         """Return the file, and the op's name with the check's."""
-        return self.path, None, f"{self.path.stem}: {self.name}"
+        return self.path, None, f"{self.path.name.partition('.')[0]}: {self.name}"
 
     def _report(self) -> "Report | str":
         """Return the report on the page's op, or why there is none."""

@@ -20,12 +20,14 @@ Level: TypeAlias = dict[str, Tensor | None]
 
 @dataclass
 class Builder:
-    """A program under construction: the registered op, the leaves by name, and the results of the last transform.
+    """A program under construction.
 
-    ``differentiable`` are outputs of the op. ``shapes`` are results that are only for checks.
+    It has the registered op with its attributes, the leaves by name, and in ``level`` the results of the last
+    transform. ``differentiable`` are outputs of the op. ``shapes`` are results that are only for checks.
     """
 
     op: Op
+    attrs: Mapping[str, Any]
     calculus: Calculus
     leaves: Mapping[str, Tensor]
     differentiable: set[str]
@@ -104,7 +106,9 @@ class Builder:
         return dict(zip(xs, dxs, strict=True))
 
     def _missing(self, name: str) -> str:
-        """Return how a gradient is missing: ``None`` as a value of vjp, if that is known."""
+        """Return how a gradient is missing: ``None`` as a value of vjp or of a node, if that is known."""
+        if node := self.op.node_without_gradient(name, self.leaves, self.attrs):
+            return f"None from {node}"
         names, rules = [slot.name for slot in self.op.inputs], rules_of(self.op.function)
         if rules is None or names.index(name) not in rules.returned_none:
             return "None, or no path at all"

@@ -12,7 +12,7 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.builder import gradient_function
-from app.autodiff.derived import DerivedOp, origin
+from app.autodiff.derived import DerivedOp, derived, origin
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
 from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
@@ -22,6 +22,7 @@ from app.autodiff.row_trial import RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime.modes import Key, KeyedArrays
+from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
 from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
@@ -172,6 +173,23 @@ class Evaluation(Generic[Result]):
         """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""
         return self.finish(compute([self], self.whole)[0])
 
+    def node_in_graph(self) -> str:
+        """Return the node at which the evaluation of a graph of ops fails, where it does with names too; else ""."""
+        base, transforms = origin(self.point.op)
+        if not base.parts:
+            return ""
+        op = derived(base.with_names, base.name, [transform.rule for transform in transforms])
+        # XLA fails in its own way; in the other modes, the same kernels fail.
+        spec = replace(self.point.spec, op=op, mode="xla" if self.point.spec.mode == "xla" else "graph")
+        named = replace(self, point=replace(self.point, spec=spec))
+        try:
+            named.whole.run([self.leaves])
+        except NotTraced:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
+            return node_of(error)
+        return ""
+
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
         if self.transforms:
@@ -218,7 +236,8 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
-        raise converted(first.point.op.name, error, first.simpler()) from error.with_traceback(None)
+        node = node_of(error) or first.node_in_graph()
+        raise converted(first.point.op.name, error, first.simpler(), node) from error.with_traceback(None)
     return [results]
 
 

@@ -133,7 +133,7 @@ class Program:
         calculus.watch(x for name, x in xs.items() if name in sources and x.dtype.is_floating)
         differentiable = {slot.name for slot in base.outputs if base.is_differentiable(slot, self.dtype)}
         level = self._forward(base, [xs[slot.name] for slot in base.inputs], numbers)
-        builder = Builder(base, calculus, xs, differentiable, level)
+        builder = Builder(base, {**dict(self.static), **numbers}, calculus, xs, differentiable, level)
         for transform, seeds in zip(derivation, before.seeds, strict=True):
             builder.return_shapes()
             builder.apply(transform, seeds)

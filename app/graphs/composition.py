@@ -17,6 +17,7 @@ from app.graphs.values import guarded, needs_guard
 from app.graphs.wiring import Fixed, Value
 from app.runtime.calculus import Graph, Tapes
 from app.runtime.messages import message_of
+from app.runtime.node_names import node_scope, node_text
 from app.runtime.source_lines import author_line
 from app.runtime.traces import NotTraced
 from ops import Attrs, Op, OpFault, Tensor
@@ -32,31 +33,82 @@ class Composition:
         outputs: Sequence[Value],
         attrs: type[Attrs],
         default_dtype: str,
+        *,
+        in_names: bool = False,
     ) -> None:
-        """Take the inputs with their dtypes, the nodes, the outputs, and the dtype if no input has one."""
+        """Take the inputs with their dtypes, the nodes, the outputs, and the dtype if no input has one.
+
+        The kernels have the nodes ``in_names``, or names that TensorFlow chooses.
+        """
         self._inputs, self._nodes, self._outputs = inputs, nodes, outputs
-        self._attrs, self._default = attrs, default_dtype
+        self._attrs, self._default, self._in_names = attrs, default_dtype, in_names
 
     def __call__(self, *inputs: Tensor, **attrs: Any) -> Any:
         """Return the outputs of the graph, the only one bare."""
+        values = self._values(inputs, attrs)
+        found = [values[value] for value in self._outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def with_names(self) -> "Composition":
+        """Return the same function, whose kernels have the nodes in their names."""
+        return Composition(self._inputs, self._nodes, self._outputs, self._attrs, self._default, in_names=True)
+
+    def node_without_gradient(self, name: str, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> str:
+        """Return the node at which the gradient of the input ``name`` ends, as text; "" if none does.
+
+        ``inputs`` and ``attrs`` are like those of a call; only their types count.
+        """
+        with tf.Graph().as_default():
+            values = self._values(
+                [_placeholder(x) for x in inputs],
+                {key: _placeholder(value) if isinstance(value, tf.Tensor) else value for key, value in attrs.items()},
+            )
+            floats = {value: x for value, x in values.items() if x.dtype.is_floating}
+            ys = [floats[value] for value in self._outputs if value in floats]
+            has_gradient = {
+                value: dx is not None for value, dx in zip(floats, tf.gradients(ys, [*floats.values()]), strict=True)
+            }
+        without = {Value("", name)}
+        for node in (each.node for each in self._nodes):
+            slots = [
+                slot.name
+                for slot in node.op.inputs
+                if slot.differentiable
+                and slot.name not in node.op.null_gradients
+                and node.sources[slot.name] in without
+            ]
+            if not slots:
+                continue
+            outputs = [Value(node.name, slot.name) for slot in node.op.outputs if slot.differentiable]
+            if any(has_gradient.get(value) for value in outputs):
+                return f"{node_text(node.name, node.op.name)} for its input {slots[0]}"
+            without.update(outputs)
+        return ""
+
+    def _values(self, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> dict[Value, Tensor]:
+        """Return the inputs and the outputs of all nodes."""
         typed = zip(inputs, self._inputs.values(), strict=True)
         dtype = next((x.dtype.name for x, dtypes in typed if len(dtypes) > 1), self._default)
         values = {Value("", name): x for name, x in zip(self._inputs, inputs, strict=True)}
         for each in self._nodes:
             node = each.node
             try:
-                outputs = _call(each, values, attrs, each.dtype or dtype)
+                with node_scope(node.name, node.op.name, in_names=self._in_names):
+                    outputs = _call(each, values, attrs, each.dtype or dtype)
             except OpFault as fault:
-                raise fault.within(f"node {node.name}") from None
+                raise fault.within(node_text(node.name, node.op.name)) from None
             except (tf.errors.OpError, PullbackError, NotTraced):
                 raise
             except Exception as error:
-                kind, name = type(error).__name__, node.op.name
+                subject, kind, name = node_text(node.name, node.op.name), type(error).__name__, node.op.name
                 what: dict[str, str] = {"expected": "no exception", "got": kind, "where": author_line(error)}
-                raise OpFault(f"node {node.name}", name, message=f"failed: {message_of(error)}", **what) from error
+                raise OpFault(subject, name, message=f"failed: {message_of(error)}", **what) from error
             values |= {Value(node.name, name): y for name, y in outputs.items()}
-        found = [values[value] for value in self._outputs]
-        return found[0] if len(found) == 1 else tuple(found)
+        return values
+
+
+def _placeholder(x: Tensor) -> Tensor:
+    return tf.compat.v1.placeholder(x.dtype, x.shape)
 
 
 def _call(each: Typed, values: Mapping[Value, Tensor], attrs: Mapping[str, Any], dtype: str) -> Mapping[str, Tensor]:

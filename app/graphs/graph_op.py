@@ -1,7 +1,8 @@
 """The op of a graph."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from app.graphs.document import PREFIX, GraphDocument
 from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
-from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op
+from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op, Tensor
 
 # The size of each symbol in an example that the document does not give.
 SIZE = 2
@@ -29,6 +30,7 @@ class GraphOp(Op):
     ``nodes`` are the ops of its nodes, in order.
     """
 
+    document: GraphDocument = field(kw_only=True)
     nodes: tuple[Op, ...] = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -38,6 +40,17 @@ class GraphOp(Op):
     def parts(self) -> tuple[Op, ...]:
         """The ops of the nodes."""
         return self.nodes
+
+    def node_without_gradient(self, name: str, inputs: Mapping[str, Tensor], attrs: Mapping[str, Any]) -> str:
+        """Return the node at which the gradient of an input ends."""
+        assert isinstance(self.function, Composition)
+        return self.function.node_without_gradient(name, [inputs[slot.name] for slot in self.inputs], attrs)
+
+    @cached_property
+    def with_names(self) -> "GraphOp":
+        """This op, whose kernels have the nodes in their names."""
+        assert isinstance(self.function, Composition)
+        return replace(self, function=self.function.with_names())
 
     @property
     def owner(self) -> str:
@@ -80,6 +93,7 @@ def graph_op(document: GraphDocument, find: FindOp, name: str = "") -> GraphOp:
         sizes=sizes(contract),
         validate=validation(contract),
         null_gradients=contract.null_gradients,
+        document=document,
         nodes=tuple([node.op for node in nodes]),
     )
     object.__setattr__(op, "examples", tuple(_examples(document, op, contract)))

@@ -1,7 +1,7 @@
 """The graphs that an operator has installed: files NAME.graph.json beside the pages of ops."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,11 +16,12 @@ log = logging.getLogger("pullback")
 ENDING = ".graph.json"
 
 
-def with_graphs(registry: Registry, folders: Sequence[Path], admit: Callable[[Op], None]) -> Registry:
+def with_graphs(registry: Registry, folders: Iterable[Path], admit: Callable[[Op], None]) -> Registry:
     """Return a registry with the graphs in these folders, in order of name; a graph may use those before it.
 
     A file that is wrong in any way is listed as unavailable, with its error.
     """
+    folders = dict.fromkeys(folder.absolute() for folder in folders)
     paths = [path for folder in folders for path in sorted(folder.glob(f"*{ENDING}")) if path.name[0] not in "_."]
     if not paths:
         return registry

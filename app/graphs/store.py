@@ -21,7 +21,6 @@ NOTED_S = 1.0
 
 @dataclass(eq=False)
 class _Kept:
-    document: GraphDocument
     op: GraphOp
     noted: float
 
@@ -51,7 +50,7 @@ class GraphStore:
             except NotFound:
                 op = graph_op(document, self._find)
                 self.folder.write(document, owner)
-                self._keep(document, op)
+                self._keep(op)
                 return op, True
 
     def op(self, name: str) -> GraphOp:
@@ -66,10 +65,6 @@ class GraphStore:
             return False
         return True
 
-    def document(self, name: str) -> GraphDocument:
-        """Return the document of a graph; raises ``NotFound``."""
-        return self._get(name).document
-
     def _get(self, name: str) -> _Kept:
         with self._lock:
             kept, now = self._kept.get(name), time.monotonic()
@@ -83,14 +78,14 @@ class GraphStore:
                 if found is None:
                     raise _gone(name)
                 try:
-                    kept = self._keep(found[0], graph_op(found[0], self._find))
+                    kept = self._keep(graph_op(found[0], self._find))
                 except PullbackError as error:
                     raise NotFound(f"graph {name!r} is no longer valid: {error.detail}") from None
             self._kept.move_to_end(name)
             return kept
 
-    def _keep(self, document: GraphDocument, op: GraphOp) -> _Kept:
-        kept = self._kept[op.name] = _Kept(document, op, time.monotonic())
+    def _keep(self, op: GraphOp) -> _Kept:
+        kept = self._kept[op.name] = _Kept(op, time.monotonic())
         while len(self._kept) > self._limit:
             self._kept.popitem(last=False)
         return kept

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from app.graphs.contract import Contract, Typed
 from app.graphs.wiring import Fixed, Value
+from app.runtime.node_names import node_text
 from app.tensors.dtypes import DTYPES
 from ops import Array, InvalidInput, Tensor
 
@@ -93,8 +94,7 @@ def guarded(
         try:
             op.validate(inputs, attrs)
         except InvalidInput as error:
-            text = f"node {each.node.name}: {error.message}: expected {error.expected}, got {error.got}"
-            raise ValueError(text) from None
+            raise ValueError(f"{error.message}: expected {error.expected}, got {error.got}") from None
         return np.array(True)
 
     if tf.executing_eagerly():
@@ -124,5 +124,5 @@ def _named(error: InvalidInput, each: Typed) -> InvalidInput:
     node = each.node
     source = node.sources.get(error.name)
     name = source.name if isinstance(source, Value) else node.bound.get(error.name, error.name)
-    message = f"node {node.name} ({node.op.name}): {error.message}"
+    message = f"{node_text(node.name, node.op.name)}: {error.message}"
     return InvalidInput(name, message, expected=error.expected, got=error.got, index=error.index)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
 from app.runtime.messages import XLA, message_of, text_of
+from app.runtime.node_names import node_of
 from app.runtime.source_lines import author_line
 from app.runtime.traces import NotTraced
 from ops import OpFault
@@ -59,14 +60,16 @@ def op_errors(op: str) -> Generator[None]:
         raise converted(op, error) from error.with_traceback(None)
 
 
-def converted(op: str, error: BaseException, simpler: Call | None = None) -> PullbackError:
+def converted(op: str, error: BaseException, simpler: Call | None = None, node: str = "") -> PullbackError:
     """Return ``Unprocessable`` if ``op`` has rejected its input values, and ``OpFailed`` for other exceptions.
 
     ``simpler`` is a call with fewer pullbacks, if there is one: where TensorFlow reports an invalid argument and that
     succeeds, the op's gradient is at fault, not the caller's input. A cancelled computation becomes ``DeadlinePassed``,
-    and a graph that XLA cannot compile ``Unprocessable`` for the mode.
+    and a graph that XLA cannot compile ``Unprocessable`` for the mode. ``node`` is the node of a graph that has raised
+    the error, if the error does not name it.
     """
-    text = text_of(error)
+    text, node = text_of(error), node_of(error) or node
+    subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
     match error:
         case OpFault():
             entry = Entry((op, error.slot), str(error), error.expected, error.got)
@@ -78,11 +81,12 @@ def converted(op: str, error: BaseException, simpler: Call | None = None) -> Pul
             log.warning("op %s does not compile with XLA", op, exc_info=error)
             kernel = _NO_XLA_KERNEL.search(text)
             message = f"XLA has no kernel for {kernel[1]}" if kernel else message_of(error)
-            return wrong(("mode",), f"op {op}: {message}", expected="graph, eager or v1", got="xla")
+            return wrong(("mode",), f"{subject}: {message}", expected="graph, eager or v1", got="xla")
         case tf.errors.InvalidArgumentError() if simpler is None and _NO_KERNEL.search(text) is None:
             message = message_of(error)
-            entry = Entry(("inputs",), message, expected="values that the op accepts", got="values that it rejected")
-            return Unprocessable(f"op {op} rejected its input: {message}", entry)
+            expected, got = "values that the op accepts", "values that it rejected"
+            entry = Entry(("inputs",), f"{prefix}{message}", expected, got)
+            return Unprocessable(f"{subject} rejected its input: {message}", entry)
         case tf.errors.InvalidArgumentError() if simpler is not None and _NO_KERNEL.search(text) is None:
             try:
                 simpler()
@@ -92,22 +96,24 @@ def converted(op: str, error: BaseException, simpler: Call | None = None) -> Pul
                 pass  # the simpler call could not run
         case _:
             pass
-    return _failed(op, error, text)
+    return _failed(op, error, text, node)
 
 
-def _failed(op: str, error: BaseException, text: str) -> OpFailed:
+def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
+    subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
     log.warning("op %s failed", op, exc_info=error)
     if known := _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
-        return OpFailed(f"op {op}: {message}", Entry((op, slot), message, expected, got), where=author_line(error))
+        entry = Entry((op, slot), f"{prefix}{message}", expected, got)
+        return OpFailed(f"{subject}: {message}", entry, where=author_line(error))
     kind, message = type(error).__name__, message_of(error)
     for pattern, advice in _ADVICE:
         if pattern.search(text):
             message = advice if pattern is _NO_KERNEL else f"{advice} ({message})"
             break
-    entry = Entry((op, kind), message, expected="no exception", got=kind)
-    return OpFailed(f"op {op} failed: {message}", entry, where=author_line(error))
+    entry = Entry((op, kind), f"{prefix}{message}", expected="no exception", got=kind)
+    return OpFailed(f"{subject} failed: {message}", entry, where=author_line(error))
 
 
 def _known_fault(text: str) -> tuple[str, str, str] | None:

@@ -30,7 +30,8 @@ def own_line(error: BaseException) -> str:
 
 def keep_author_line(error: BaseException) -> None:
     """Note the author's line in an exception that is kept without its traceback."""
-    if not getattr(error, "__notes__", []) and (line := author_line(error)):
+    notes: list[str] = getattr(error, "__notes__", [])
+    if not any(note.startswith(_NOTE) for note in notes) and (line := author_line(error)):
         error.add_note(f"{_NOTE}{line}")
 
 

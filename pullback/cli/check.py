@@ -26,7 +26,8 @@ from pullback.local_checks import LocalChecks
 def check(
     ctx: typer.Context,
     ops: Annotated[
-        Names, typer.Argument(metavar="OP", help="Names, pages, folders, or URLs of servers; by default all ops.")
+        Names,
+        typer.Argument(metavar="OP", help="Names, pages, graphs, folders, or URLs of servers; by default all ops."),
     ] = None,
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
@@ -59,8 +60,9 @@ def check(
 ) -> None:
     """Check the gradients of the named ops, by default of all those of the service.
 
-    A page (my_ops/cube.py) or a folder of pages is checked without a service, in a process of this machine, with the
-    same checks and the same report. With --local, so are names of the ops that a service here would have.
+    A page (my_ops/cube.py), a graph (my_ops/loss.graph.json) or a folder of these is checked without a service, in a
+    process of this machine, with the same checks and the same report. With --local, so are names of the ops that a
+    service here would have.
 
     With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
     another server's model, in up to 1000 evaluations of it, or as many as --budget allows.

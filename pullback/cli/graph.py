@@ -1,6 +1,7 @@
 """``pullback graph``: post the document of a graph, and draw one as text."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -11,12 +12,15 @@ from rich.console import Console
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.catalogue import print_contract, print_document
 from pullback.cli.console import console, styled
-from pullback.cli.options import Json, OpName, Timeout, Url, client
+from pullback.cli.options import Json, Timeout, Url, client
+from pullback.cli.pages import GRAPH
 from pullback.cli.tables import Table, print_table
 from pullback.compose import document_of, post
 from pullback.errors import BadArgument
 
 FilePath = Annotated[Path, typer.Argument(metavar="FILE", help="File with the document, in JSON.")]
+
+GraphName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a graph, or a file with its document.")]
 
 graph = typer.Typer(no_args_is_help=True, help="Graphs of ops, which are ops: post one, and show one.")
 
@@ -24,27 +28,45 @@ graph = typer.Typer(no_args_is_help=True, help="Graphs of ops, which are ops: po
 @graph.command("post", short_help="Post the document of a graph.")
 def post_graph(ctx: typer.Context, path: FilePath, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT) -> None:
     """Post the document of a graph, and print the contract of its op, which begins with its name."""
+    document = _read(path)
+    with client(ctx, url, timeout) as service:
+        print_contract(console(), service.op(service.send(post(document))).contract())
+
+
+@graph.command(short_help="Draw a graph.")
+def show(
+    ctx: typer.Context, name: GraphName, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
+) -> None:
+    """Draw a graph: a line for each node, with where its inputs come from and where its outputs go.
+
+    NAME is that of a posted or an installed graph of the service, or a file (my_ops/loss.graph.json), which is drawn
+    without a service, and not checked.
+    """
+    if is_file := name.endswith(".json") or os.sep in name:
+        document = _read(Path(name))
+    else:
+        with client(ctx, url, timeout) as service:
+            document = service.send(document_of(name))
+    try:
+        if as_json:
+            print_document(document)
+        else:
+            draw(console(), Path(name).name.removesuffix(GRAPH), document)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if not is_file:
+            raise
+        message = f"{name}: expected the document of a graph, which `pullback graph post {name}` can check"
+        raise BadArgument(f"{message}, got {type(error).__name__}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         document = cast(object, json.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise BadArgument(f"{path}: expected a file with JSON, got {error}") from None
     if not isinstance(document, dict):
         raise BadArgument(f"{path}: expected an object, got {type(document).__name__}")
-    with client(ctx, url, timeout) as service:
-        print_contract(console(), service.op(service.send(post(cast("dict[str, Any]", document)))).contract())
-
-
-@graph.command(short_help="Draw a posted graph.")
-def show(
-    ctx: typer.Context, name: OpName, as_json: Json = False, url: Url = None, timeout: Timeout = DEFAULT_TIMEOUT
-) -> None:
-    """Draw a posted graph: a line for each node, with where its inputs come from and where its outputs go."""
-    with client(ctx, url, timeout) as service:
-        document = service.send(document_of(name))
-    if as_json:
-        print_document(document)
-    else:
-        draw(console(), name, document)
+    return cast("dict[str, Any]", document)
 
 
 def draw(out: Console, name: str, document: Mapping[str, Any]) -> None:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from pullback.errors import BadArgument
 
+GRAPH = ".graph.json"
+"""The end of the name of a file with the document of a graph, which is an op like one with a page."""
+
 
 def pages_and_names(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the pages that arguments give, as files or folders, and the other arguments, which are names of ops.
 
-    An argument is a path if it has a slash, ends in ``.py``, or is a folder here. Raises ``BadArgument`` for a path
-    without a page.
+    An argument is a path if it has a slash, ends in ``.py`` or ``.graph.json``, or is a folder here. Raises
+    ``BadArgument`` for a path without a page.
     """
     paths = [Path(argument) for argument in arguments if _is_path(argument)]
     pages = [page.absolute() for path in paths for page in pages_at(path)]
@@ -19,19 +22,22 @@ def pages_and_names(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 
 def pages_at(path: Path) -> Iterable[Path]:
-    """Return the page at a path, or those of a folder, in order of name."""
-    if path.is_file() and path.suffix == ".py":
+    """Return the page or the graph at a path, or those of a folder, in order of name."""
+    if path.is_file() and path.name.endswith((".py", GRAPH)):
         return [path]
     if path.is_dir():
         try:
-            found = sorted(page for page in path.iterdir() if page.suffix == ".py" and page.name[0] not in "_.")
+            files = [page for page in path.iterdir() if page.name.endswith((".py", GRAPH))]
+            found = sorted(page for page in files if page.name[0] not in "_.")
         except OSError as error:
             raise BadArgument(f"cannot read {path}: {error.strerror}") from None
         if found:
             return found
-        raise BadArgument(f"expected pages of ops (*.py) in {path}, found none; pullback new NAME writes one")
-    raise BadArgument(f"expected a page of an op, a Python file, or a folder with such pages, got {path}")
+        raise BadArgument(
+            f"expected pages of ops (*.py) or graphs (*{GRAPH}) in {path}, found none; pullback new NAME writes one"
+        )
+    raise BadArgument(f"expected a page of an op, a Python file, a graph (*{GRAPH}), or a folder of these, got {path}")
 
 
 def _is_path(argument: str) -> bool:
-    return os.sep in argument or argument.endswith(".py") or Path(argument).is_dir()
+    return os.sep in argument or argument.endswith((".py", GRAPH)) or Path(argument).is_dir()

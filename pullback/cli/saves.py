@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
+from pullback.cli.pages import GRAPH
 from pullback.errors import BadArgument
 from pullback.service_process import NOT_INSTALLED
 
 # Editors write a file in several steps; these are one save.
 DEBOUNCE_MS, STEP_MS, POLL_S = 200, 20, 0.5
-SOURCES = (".py", ".cc", ".so")
+SOURCES = (".py", ".cc", ".so", GRAPH)
 
 
 class Saves:

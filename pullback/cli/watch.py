@@ -12,7 +12,7 @@ from rich.console import Console
 from pullback.cli.console import STYLES, console, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.follow import line
-from pullback.cli.pages import pages_and_names
+from pullback.cli.pages import GRAPH, pages_and_names
 from pullback.cli.saves import Saves
 from pullback.errors import BadArgument, PullbackError
 from pullback.local_checks import LocalChecks
@@ -24,7 +24,7 @@ WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")
 
 
 def watch(
-    paths: Annotated[list[str], typer.Argument(metavar="PAGE", help="Pages, or folders of pages.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PAGE", help="Pages, graphs, or folders of these.")],
     seed: Annotated[int, typer.Option(help="Seed of the random draws.", min=0)] = 0,
 ) -> None:
     """Check pages now and at every save: pullback watch my_ops/cube.py. Ctrl-C ends it.
@@ -41,8 +41,7 @@ def watch(
         while True:
             loop.check(due)
             saved = saves.take()
-            # Pages may import what is not a page.
-            due = [page for page in pages if page in saved] if set(saved) <= set(pages) else pages
+            due = _due(pages, saved)
 
 
 @dataclass
@@ -110,6 +109,13 @@ def worst(report: Report, check: str) -> str:
     """Return the worst verdict of a check in a report."""
     found = {entry.verdict for entry in report.checks if entry.check == check}
     return next(verdict for verdict in WORST_FIRST if verdict in found)
+
+
+def _due(pages: Sequence[Path], saved: Sequence[Path]) -> Sequence[Path]:
+    """Return the pages that these saves may change: a graph may use any page beside it."""
+    if not set(saved) <= set(pages):
+        return pages  # they may import what is not a page
+    return [page for page in pages if page in saved or page.name.endswith(GRAPH)]
 
 
 def _since(began: float) -> str:

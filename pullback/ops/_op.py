@@ -28,7 +28,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -216,6 +216,15 @@ class Op:
     def parts(self) -> tuple["Op", ...]:
         """The ops that it composes; none for an op with a page."""
         return ()
+
+    @cached_property
+    def with_names(self) -> "Op":
+        """This op, where errors of TensorFlow name the op of ``parts`` that raises them."""
+        return self
+
+    def node_without_gradient(self, name: str, inputs: Mapping[str, Tensor], attrs: Mapping[str, Any]) -> str:
+        """Return the op of ``parts`` that has no gradient on the way to an input, as text; "" if that is unknown."""
+        return ""
 
     @property
     def needs_linear(self) -> bool:

@@ -1,5 +1,6 @@
 """An author's folder, elsewhere, whose path has a space."""
 
+import json
 import os
 import subprocess
 import sys
@@ -54,3 +55,15 @@ def folder(tmp_path_factory) -> Path:
 def here(folder) -> Callable[..., Ran]:
     """Run the command line in the author's folder."""
     return lambda *arguments, **variables: pullback(folder, *arguments, **variables)
+
+
+@pytest.fixture
+def graphs(folder, tmp_path) -> Path:
+    """A folder with the page ``cube.py``, and two graphs of it and an op of Pullback, one of them wrong."""
+    (tmp_path / "cube.py").write_text((folder / "my_ops" / "cube.py").read_text())
+    nodes = [{"name": "c", "op": "cube", "inputs": ["x"]}, {"name": "s", "op": "square", "inputs": ["c"]}]
+    examples = [{"name": "e", "inputs": {"x": [1.0, -0.5]}}]
+    document = {"inputs": ["x"], "nodes": nodes, "outputs": {"y": "s"}, "examples": examples}
+    (tmp_path / "sixth.graph.json").write_text(json.dumps(document))
+    (tmp_path / "lost.graph.json").write_text(json.dumps({**document, "outputs": {"y": "t"}}))
+    return tmp_path

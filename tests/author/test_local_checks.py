@@ -10,6 +10,7 @@ import pytest
 from pullback.errors import ProblemError
 from pullback.local_checks import LocalChecks
 from pullback.reports import Event, Progress, Report, Start, Summary
+from tests.author.conftest import RIGHT, WRONG
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.slow
@@ -163,3 +164,20 @@ def test_a_path_without_a_page_is_refused(here, folder) -> None:
         assert (refused.code, refused.out) == (2, "")
         assert path.removeprefix("./") in refused.error
     assert Path(folder, "my_ops").is_dir()
+
+
+def test_a_graph_is_checked_with_the_pages_beside_it(here, graphs) -> None:
+    found = here("pullback", "check", str(graphs / "sixth.graph.json"), "--check", "value", "--check", "second")
+    assert (found.code, found.out.split()[:2]) == (0, ["sixth:", "pass"]), found
+    found = here("pullback", "check", str(graphs), "--check", "derivative", "--json", "graphs.json")
+    assert found.code == 2
+    assert f"correct {graphs.name}/lost.graph.json and start again" in found.out.replace("\n", " ")
+    assert {line.split(":")[0] for line in found.out.splitlines() if ": pass" in line} == {"cube", "sixth"}
+    page = (graphs / "cube.py").read_text()
+    (graphs / "cube.py").write_text(page.replace(RIGHT, WRONG))
+    found = here("pullback", "check", str(graphs / "sixth.graph.json"), "--check", "derivative")
+    assert found.code == 1
+    assert "all are 1.1 times what they should be" in found.out
+    drawn = here("pullback", "graph", "show", str(graphs / "sixth.graph.json"))
+    assert (drawn.code, drawn.out.split()[0]) == (0, "sixth")
+    assert ["s", "square(c)", "output", "y"] in [line.split() for line in drawn.out.splitlines()]

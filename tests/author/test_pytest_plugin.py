@@ -61,3 +61,11 @@ def test_pages_are_collected_only_with_the_option_and_without_their_import(here)
     assert lines(ran)[0] == "my_ops/test_cube.py::test_the_op"
     ran = here("pytest", "--pullback", "my_ops/bad.py", *QUIET, "--collect-only")
     assert [line for line in lines(ran) if "::" in line] == [f"my_ops/bad.py::{name}" for name in pytest_plugin.CHECKS]
+
+
+def test_graphs_are_checked_too(here, graphs) -> None:
+    ran = here("pytest", "--pullback", str(graphs), *QUIET, "-k", "value", "-rfp")
+    assert "2 passed" in ran.out, ran.out
+    assert "sixth.graph.json::value" in ran.out
+    assert "1 failed" in ran.out
+    assert "lost.graph.json cannot be checked: " in ran.out

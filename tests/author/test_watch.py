@@ -9,7 +9,7 @@ import pytest
 
 from pullback.cli.console import console
 from pullback.cli.saves import Saves
-from pullback.cli.watch import Watch, differences
+from pullback.cli.watch import Watch, _due, differences
 from pullback.local_checks import LocalChecks
 from tests.author.conftest import RIGHT, WRONG, pullback
 
@@ -53,6 +53,21 @@ def test_every_save_is_checked_and_compared_with_the_last(loop) -> None:
     assert "cannot import name 'Arrray'" in broken
     assert "cube.py:3 and start again" in broken
     assert loop.save(right)[-1].endswith("; as before")
+
+
+def test_a_graph_is_checked_at_every_save_of_a_page_beside_it(loop, graphs) -> None:
+    graph = graphs / "sixth.graph.json"
+    assert _due([loop.page, graph], [loop.page]) == [loop.page, graph]
+    assert _due([loop.page, graph], [graph]) == [graph]
+    output = io.StringIO()
+    with LocalChecks() as checker, Saves([graphs]) as saves:
+        graph.write_text(graph.read_text() + "\n")
+        assert graph in saves.take()
+        Watch(console(output), checker, saves, seed=0).check([graph, graphs / "lost.graph.json"])
+    first, last, lost = output.getvalue().splitlines()
+    assert "sixth: pass so far (contract, value, derivative; " in first
+    assert "sixth: pass (" in last
+    assert "lost.graph.json and start again" in lost
 
 
 def test_only_checks_with_another_verdict_are_named() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.errors import OpFailed
+from app.errors import OpFailed, Unprocessable
 from app.graphs.document import GraphDocument
 from app.graphs.graph_op import graph_op
-from ops import Attrs, Tensor
+from ops import MODES, Attrs, Op, Tensor
 from tests.graphs.compositions import by_hand, op_of
 from tests.ops.cases import REGISTRY, Case, Kind, answer, directions
 
@@ -96,8 +96,43 @@ def test_an_error_of_a_node_names_it(mode: Any) -> None:
     document = GraphDocument.of(
         {"inputs": ["x"], "nodes": [{"name": "n", "op": "f", "inputs": ["x"]}], "outputs": {"y": "n"}}
     )
-    for function, said in ((broken, "node n failed: no such luck"), (two, "node n: forward")):
+    for function, said in ((broken, r"node n \(f\) failed: no such luck"), (two, r"node n \(f\): forward")):
         op = replace(square, name="f", function=function, attrs=Attrs)
         made = graph_op(document, {"f": op}.__getitem__)
         with pytest.raises(OpFailed, match=said):
             answer(Case(made, made.examples[0]).point(mode=mode), "forward", {})
+
+
+def of_two(second: Op) -> Op:
+    """Return the op of a graph: the square of x, and then an op of one input."""
+    nodes = [{"name": "s", "op": "square", "inputs": ["x"]}, {"name": "n", "op": "second", "inputs": ["s"]}]
+    document = GraphDocument.of({"inputs": ["x"], "nodes": nodes, "outputs": {"y": "n"}})
+    return graph_op(document, {"square": square, "second": replace(second, name="second", attrs=Attrs)}.__getitem__)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_missing_gradient_names_its_node(mode: Any) -> None:
+    made = of_two(replace(square, function=tf.stop_gradient))
+    with pytest.raises(OpFailed, match=r"wrong value for x: .* got None from node n \(second\) for its input x"):
+        answer(Case(made, made.examples[0]).point(mode=mode), "vjp", {})
+
+
+def _refused(y: Tensor) -> Tensor:
+    """Return what TensorFlow refuses to reshape where it runs: [2] to [3]."""
+    return tf.reshape(y, tf.shape(tf.concat([y, y[:1]], 0)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_tensorflow_raises_in_a_node_names_it(mode: Any) -> None:
+    @tf.custom_gradient
+    def late(x: Tensor) -> Any:
+        return tf.identity(x), _refused
+
+    for function, kind, error in ((_refused, "forward", Unprocessable), (late, "vjp", OpFailed)):
+        made = of_two(replace(square, function=function))
+        with pytest.raises((Unprocessable, OpFailed)) as caught:
+            answer(Case(made, made.examples[0]).point(mode=mode), kind, {})
+        found = caught.value
+        assert mode == "xla" or isinstance(found, error)
+        assert "node n (second)" in found.detail
+        assert "node n (second)" in found.entries[0].message

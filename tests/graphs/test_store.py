@@ -34,7 +34,7 @@ def test_another_process_has_the_same_graphs(tmp_path: Path) -> None:
     assert is_new
     assert other.op(op.name).name == op.name
     assert other.add(document(1), "") == (other.op(op.name), False)
-    assert one.document(op.name).name == op.name
+    assert one.op(op.name).document.name == op.name
 
 
 def test_the_least_used_of_the_owner_with_the_most_goes(tmp_path: Path) -> None:

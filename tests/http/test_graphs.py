@@ -1,12 +1,15 @@
 """Graphs over HTTP: posted, evaluated, refused, and gone."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from tests.conftest import Serve
 from tests.http.native_client import MODES, ask, data
 
 LOSS: Mapping[str, Any] = {
@@ -86,6 +89,14 @@ def test_attributes_of_nodes_are_those_of_the_graph(client: httpx.Client) -> Non
     for attrs, slope in (({}, 1.5), ({"strength": 2.0}, 6.0)):
         found = data(ask(client, name, "vjp", inputs={"x": [[1.0, 2.0]]}, attrs=attrs))["gradients"]["x"]
         assert np.array_equal(found, [[slope, slope]])
+
+
+def test_an_installed_graph_has_a_document(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "norm_loss.graph.json").write_text(json.dumps(LOSS))
+    with serve(OPS_PATH=str(tmp_path)).client() as client:
+        assert client.get("/v1/graphs/norm_loss").json()["nodes"] == LOSS["nodes"]
+        refused = client.get("/v1/graphs/square")
+        assert (refused.status_code, "no graph of ops" in refused.json()["detail"]) == (404, True)
 
 
 def test_a_put_needs_the_name_of_the_document(client: httpx.Client, loss: str) -> None:

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from app.errors import wrong
+from app.errors import NotFound, wrong
 from app.execution.engine import Engine
-from app.graphs.document import DIGITS, MAX_DOCUMENT, PREFIX, GraphDocument
+from app.graphs.document import DIGITS, MAX_DOCUMENT, NAME, PREFIX, GraphDocument
+from app.graphs.graph_op import GraphOp
 from app.http.request import Request
 from app.http.route import PageRoute, RawRoute, admit, always
 from app.requests.answering import Reply, off_loop, send_reply
@@ -25,7 +26,9 @@ EXAMPLE = {
     "outputs": {"y": "loss"},
 }
 ALL, ONE = "/v1/graphs", "/v1/graphs/{name}"
-GraphName = Annotated[str, Path(pattern=f"^{PREFIX}\\.[0-9a-f]{{{DIGITS}}}$")]
+_DIGEST = f"{PREFIX}\\.[0-9a-f]{{{DIGITS}}}"
+GraphName = Annotated[str, Path(pattern=f"^{_DIGEST}$")]
+KnownName = Annotated[str, Path(pattern=f"^({_DIGEST}|{NAME.pattern})$")]
 
 
 def graphs(engine: Engine) -> APIRouter:
@@ -33,9 +36,12 @@ def graphs(engine: Engine) -> APIRouter:
     router = APIRouter(tags=["graphs"], route_class=PageRoute)
 
     @router.get(ONE, summary="Get the document of a graph", operation_id="graph")
-    async def graph(name: GraphName) -> GraphDocument:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """Return the document of a graph that was posted."""
-        document: Any = Response(engine.graphs.document(name).canonical, media_type=JSON)
+    async def graph(name: KnownName) -> GraphDocument:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Return the document of a graph that was posted, or that the operator has installed."""
+        op = engine.op(name)
+        if not isinstance(op, GraphOp):
+            raise NotFound(f"op {name!r} is no graph of ops: GET /v1/ops/{name} describes it")
+        document: Any = Response(op.document.canonical, media_type=JSON)
         return document
 
     handler = partial(_keep, engine)
