@@ -5,7 +5,6 @@ trace nor a registered gradient. ``pullback/local_checks.py`` is the other side.
 """
 
 import asyncio
-import ctypes
 import json
 import logging
 import logging.config
@@ -15,7 +14,6 @@ import selectors
 import signal
 import socket
 import traceback
-import warnings
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +29,7 @@ from app.routes.native.check_events import Requested, spell_nonfinite
 from app.routes.native.check_models import ChecksRequest
 from app.runtime import journal
 from app.runtime.cores import share_cores
+from app.runtime.forks import fork, signal_at_parents_death
 from app.runtime.journal import JOURNAL
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
@@ -41,7 +40,6 @@ from pullback.service_folder import SERVICE
 
 OWN, PATH = SERVICE / "ops", "/v1/checks"
 MAX_MESSAGE, BROKEN = 1 << 20, 70
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main(descriptor: int) -> NoReturn:
@@ -86,15 +84,11 @@ def main(descriptor: int) -> NoReturn:
 
 def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> int:
     """Return the id of a copy of this process that runs the request in ``message``, with its journal in ``memory``."""
-    with warnings.catch_warnings():
-        # Python 3.12 warns of the threads that libraries have started on import; they hold no lock that a copy needs.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
+    if pid := fork():
         return pid
     status = BROKEN
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_death(signal.SIGKILL)
         control.close()
         JOURNAL.keep_in(memory)
         # What the ops print goes to the log.

@@ -6,7 +6,6 @@ does, and then finishes its requests. A version that ends frees all its memory. 
 the traces and the registered gradients of all versions.
 """
 
-import ctypes
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ import select
 import signal
 import socket
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,6 +26,7 @@ from app.errors import CannotStart
 from app.http.server import OneServer
 from app.main import create_app
 from app.runtime.cores import share_cores
+from app.runtime.forks import fork, signal_at_parents_death
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR, STDOUT
 from ops import Registry, RegistryError, pages_of, register
@@ -38,7 +37,6 @@ log = logging.getLogger("pullback")
 # Editors write a file in several steps; these are one save. How often this process looks at the others.
 DEBOUNCE_MS, STEP_MS, TICK_MS = 100, 20, 100
 SOURCES = (".py", ".so")
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class Version:
@@ -48,10 +46,7 @@ class Version:
         """Start the fork. ``good`` has the last good text of each page."""
         self.texts = _texts(settings)
         self._reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            # Python 3.12 warns of threads; that of watchfiles holds no lock that a copy needs.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        self.pid = fork()
         if not self.pid:
             os.close(self._reading)
             _serve(config, listener, settings, good, writing)
@@ -173,7 +168,7 @@ def _serve(config: Config, listener: socket.socket, settings: Settings, good: di
     """Serve in this copy, and exit."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_death(signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         registries: list[Registry] = []

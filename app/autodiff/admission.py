@@ -26,9 +26,7 @@ def admit(op: Op) -> None:
     """
     for example in op.examples:
         try:
-            point = bind(
-                op, example.inputs, example.attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED
-            )
+            point = bind_example(op, example)
         except PullbackError as error:
             more = [f": expected {entry.expected}, got {entry.got}" for entry in error.entries[:1]]
             detail = error.detail if isinstance(error, OpFailed) else error.detail + "".join(more)
@@ -37,6 +35,11 @@ def admit(op: Op) -> None:
             _check_domain(slot, example, point)
         if example is op.examples[0]:
             _check_symbols(point)
+
+
+def bind_example(op: Op, example: Example) -> Point:
+    """Return the point of an example; raise ``PullbackError`` for one that is not a valid request."""
+    return bind(op, example.inputs, example.attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED)
 
 
 def _check_domain(slot: Input, example: Example, point: Point) -> None:

@@ -38,8 +38,8 @@ Work: TypeAlias = Evaluation[Any] | Steps
 class Call:
     """The work of a request, and the function that writes what the engine has computed.
 
-    ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. Whoever
-    passes a call to the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is
+    ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. The caller
+    of the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is
     large, so that the work counts as long; ``is_alone``, if no other request is in progress.
     """
 

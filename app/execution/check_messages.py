@@ -1,4 +1,4 @@
-"""What the service and a process of checks say to each other: pickled, on a socket that no other process has."""
+"""The messages between the service and a process of checks: pickled, on a socket that no other process has."""
 
 import io
 import pickle
@@ -12,6 +12,8 @@ from app.execution.sources import Sources
 from app.gradcheck.job import Job
 from app.settings import Settings
 
+FORK, KILL = b"fork", b"kill"
+"""What the service asks the fork server for: a process, or, with the id of one, its end."""
 BROKEN = 70
 """The exit status after an internal error of the process, not of an op: EX_SOFTWARE of <sysexits.h>."""
 
@@ -90,7 +92,7 @@ class Dead:
 
 
 Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Dead
-"""What comes from the process, or is said of it."""
+"""What comes from the process, or how it has ended."""
 
 
 def read(data: bytes) -> Message:
@@ -106,7 +108,7 @@ def read(data: bytes) -> Message:
 
 
 class _Reader(pickle.Unpickler):
-    """It knows the messages, the errors and what is built in."""
+    """Makes messages, errors and built-in objects, and no others."""
 
     def find_class(self, module: str, name: str) -> type:
         """Return a class that may be in a message; raises ``UnpicklingError`` for others."""

@@ -86,7 +86,7 @@ class CheckPool:
             if process is None:
                 self._places.release()
             else:
-                self._give_back(process)
+                self._release(process)
 
     def _take(self, is_new: bool) -> CheckProcess:
         """Return an unused process that lives, or a new one."""
@@ -134,7 +134,7 @@ class CheckPool:
             except Overloaded as error:
                 log.warning("%s", error.detail)
 
-    def _give_back(self, process: CheckProcess) -> None:
+    def _release(self, process: CheckProcess) -> None:
         """Free the place of a process: at once, or when the check that it runs is over."""
         if process.is_busy and not process.is_killed:
             task = asyncio.create_task(self._settle(process))

@@ -15,16 +15,15 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import TextIO
 
-from app.execution.check_messages import BROKEN, Dead, Done, Message, Order, Ready, Setup, read
+from app.execution.check_messages import BROKEN, FORK, KILL, Dead, Done, Message, Order, Ready, Setup, read
 from app.runtime import journal
 
 log = logging.getLogger("pullback")
 
-# Checks are not urgent: whoever waits for a gradient comes first.
+# Checks are not urgent: requests come first.
 NICENESS = 10
 # The process must not know the files of the service, nor add to its metrics.
 HIDDEN = ("PULLBACK_KEYS_FILE", "PULLBACK_TLS_CERT", "PULLBACK_TLS_KEY", "PROMETHEUS_MULTIPROC_DIR")
-FORK, KILL = b"fork", b"kill %d"
 # Others end processes by these signals, the system too, where memory runs out; ``None``: the status is not known.
 NO_CRASH = (-signal.SIGKILL, -signal.SIGTERM, BROKEN, None)
 # How long a process may take to load the ops, with TensorFlow before them, on a busy machine.
@@ -76,7 +75,7 @@ class ForkServer:
     def kill(self, pid: int) -> None:
         """Kill a process that it has forked, if that has not ended, and the processes of that one."""
         try:
-            self._control.send(KILL % pid)
+            self._control.send(b"%b %d" % (KILL, pid))
         except BlockingIOError:
             self.end()
         except OSError:

@@ -1,4 +1,4 @@
-"""The steps of a check: who runs them, in which order, and until when."""
+"""The steps of a check: what runs them, in which order, and until when."""
 
 import math
 import time
@@ -55,7 +55,7 @@ class Check:
 
 
 class Checker(Protocol):
-    """Whoever runs checks."""
+    """Runs checks."""
 
     def steps(self, check: Check) -> AsyncGenerator[Step]:
         """Run the steps of a check, in the order of ``in_order``; yield each before it runs.
@@ -67,7 +67,7 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class CheckerInService:
-    """It runs checks in this process, on the scheduler, in turns with other checks."""
+    """Runs checks in this process, on the scheduler, in turns with other checks."""
 
     scheduler: Scheduler
 

@@ -1,4 +1,4 @@
-"""Checks in separate processes: what they find, and what becomes of a check whose process ends."""
+"""Checks in separate processes: their findings, and the finding where a process ends early."""
 
 import asyncio
 import logging
@@ -18,12 +18,12 @@ log = logging.getLogger("pullback")
 
 @dataclass(frozen=True)
 class CheckerInProcesses:
-    """It runs each check in one of a few other processes: see ``Checker``."""
+    """Runs each check in one of a few other processes: see ``Checker``."""
 
     pool: CheckPool
 
     async def steps(self, check: Check) -> AsyncGenerator[Step]:
-        """Run the steps in a process, which does not wait for whoever takes them from here.
+        """Run the steps in a process, which does not wait for the consumer of this generator.
 
         If the process ends, this is the finding of the step, and the others are left out.
         """

@@ -88,7 +88,7 @@ class Engine:
 
     @property
     def checker(self) -> Checker:
-        """Whoever runs checks."""
+        """What runs checks."""
         return CheckerInService(self.scheduler) if self.check_pool is None else CheckerInProcesses(self.check_pool)
 
     async def _check(self, run: CheckRun, call: Call) -> Any:

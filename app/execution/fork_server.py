@@ -1,28 +1,25 @@
-"""The process that forks the processes of checks: it has imported TensorFlow, and started nothing of it.
+"""The process that forks the processes of checks: it imports TensorFlow, and runs nothing with it.
 
 A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new interpreter
-takes seconds of CPU to import TensorFlow. So the service starts this process once, and a copy of it, which is ready in
-milliseconds and shares its memory, loads the ops and runs the checks. It holds no socket and no file of the service but
-stderr. It ends, with its copies, as soon as the service has ended.
+takes seconds of CPU to import TensorFlow. So the service starts this process once, and each process of checks is a copy
+of it: it is ready in milliseconds, shares the memory, loads the ops and runs the checks. This process holds no socket
+and no file of the service but stderr. It ends, with its copies, as soon as the service has ended.
 """
 
-import ctypes
 import os
 import selectors
 import signal
 import socket
 import traceback
-import warnings
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from app.execution.check_child import run_checks
-from app.execution.check_messages import BROKEN
+from app.execution.check_messages import BROKEN, FORK, KILL
+from app.runtime.forks import fork, signal_at_parents_death
 
-FORK, KILL = b"fork", b"kill"
 MAX_MESSAGE, DESCRIPTORS = 64, 3
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main(descriptor: int) -> NoReturn:
@@ -86,14 +83,10 @@ def _kill(pid: int) -> None:
 def _fork(connection: int, journal: int, others: list[int]) -> int:
     """Return the id of a copy of this process, which runs checks; close ``others`` in the copy."""
     parent = os.getpid()
-    with warnings.catch_warnings():
-        # Python 3.12 warns of the threads that libraries have started on import; they hold no lock that a copy needs.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
+    if pid := fork():
         return pid
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal_at_parents_death(signal.SIGKILL)
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,12 +1,11 @@
 """What the gradient of a graph claims to be, and its value: the composition of what its nodes claim, in NumPy."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import Any
 
 from app.graphs.contract import Typed
 from app.graphs.evaluation import (
+    Apply,
     Values,
     add_to,
     arguments,
@@ -15,13 +14,12 @@ from app.graphs.evaluation import (
     pulled_back,
     referenced,
     sources_of,
+    values_of,
     zeros_like,
 )
 from app.graphs.second_claims import second_formula
 from app.graphs.wiring import Value
 from ops import Array, Arrays, Attrs, Claim, Derivative, Formula, Surrogate, many
-
-Apply: TypeAlias = Callable[[Typed, list[Array]], Sequence[Array]]
 
 
 class NumpyGraph:
@@ -38,11 +36,7 @@ class NumpyGraph:
 
     def values(self, inputs: Sequence[Array], apply: Apply) -> Values:
         """Return all values of the graph for these inputs."""
-        found = {Value("", name): x for name, x in zip(self._inputs, inputs, strict=True)}
-        for each in self._nodes:
-            ys = apply(each, arguments(each, found))
-            found |= {value: np.asarray(y) for value, y in zip(outputs_of(each), ys, strict=True)}
-        return found
+        return values_of(self._inputs, self._nodes, inputs, apply)
 
     def reference(self, *inputs: Array, **attrs: Any) -> Any:
         """Return the outputs."""

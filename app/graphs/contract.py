@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from app.autodiff.binding import shape_text
 from app.errors import Loc, wrong
 from app.graphs.document import MAX_RANK, GraphDocument, GraphInput
 from app.graphs.element_types import ElementType, Variable, dtypes_of, unify
@@ -123,8 +124,8 @@ class Inference:
             what = "the constant" if isinstance(source, Fixed) else _text(source)
             message = f"node {node.name} does not accept the shape of {what}"
             wanted = Namer(()).pattern(self._shapes.resolved(pattern))
-            expected = f"{_shown(wanted)}, that is {_shown(shown)}"
-            raise wrong(at, message, expected=expected, got=_shown(namer.pattern(before))) from None
+            expected = f"{shape_text(wanted)}, that is {shape_text(shown)}"
+            raise wrong(at, message, expected=expected, got=shape_text(namer.pattern(before))) from None
 
     def contract(self, nodes: Sequence[Node], values: Mapping[str, Value]) -> Contract:
         """Return the contract of the graph with these outputs."""
@@ -134,7 +135,10 @@ class Inference:
         self._check_rests()
         reach = _reach(nodes, values)
         inputs = tuple([self._input(slot, nodes, namer, reach) for slot in self._document.slots])
-        outputs = tuple([self._output(name, value, nodes, namer) for name, value in values.items()])
+        differentiable = _differentiable_values(nodes)
+        outputs = tuple(
+            [self._output(name, value, nodes, namer, differentiable[value]) for name, value in values.items()]
+        )
         typed: list[Typed] = []
         for node in nodes:
             symbols = {
@@ -185,12 +189,7 @@ class Inference:
         value = Value("", slot.name)
         kind, pattern = self._kinds[value], namer.pattern(self._shapes.resolved(self._terms[value]))
         dtypes = FLOATS if kind is None else dtypes_of(kind)
-        uses = [
-            use
-            for node in nodes
-            for use in node.op.inputs
-            if node.sources[use.name] == value and isinstance(node.sources[use.name], Value)
-        ]
+        uses = [use for node in nodes for use in node.op.inputs if node.sources[use.name] == value]
         more: dict[str, Any] = {}
         domains = [use.domain for use in uses if use.has_domain]
         low, high = max((d[0] for d in domains), default=0.0), min((d[1] for d in domains), default=0.0)
@@ -208,10 +207,9 @@ class Inference:
             at = next(i for i, each in enumerate(self._document.slots) if each.name == slot.name)
             raise wrong(("inputs", at), "invalid input", expected="a valid input", got=str(error)) from None
 
-    def _output(self, name: str, value: Value, nodes: Sequence[Node], namer: Namer) -> Output:
+    def _output(self, name: str, value: Value, nodes: Sequence[Node], namer: Namer, differentiable: bool) -> Output:
         kind, pattern = self._kinds[value], namer.pattern(self._shapes.resolved(self._terms[value]))
         assert kind is not None, "values of nodes have a dtype"
-        differentiable = _differentiable_values(nodes)[value]
         doc = next(
             slot.doc for node in nodes if node.name == value.node for slot in node.op.outputs if slot.name == value.name
         )
@@ -244,23 +242,15 @@ def _reach(nodes: Sequence[Node], values: Mapping[str, Value]) -> Mapping[str, s
     found: dict[str, str] = {}
     for node in reversed(nodes):
         slots = {slot.name: slot for slot in node.op.inputs}
-        ways = [best.get(Value(node.name, slot.name), "") if slot.differentiable else "" for slot in node.op.outputs]
-        way = max(ways, key=order.index)
+        of_outputs = [best.get(Value(node.name, y.name), "") if y.differentiable else "" for y in node.op.outputs]
+        of_node = max(of_outputs, key=order.index)
         for name, value in node.values():
-            own = "" if not slots[name].differentiable else min(way, _own_way(node, name), key=order.index)
-            best[value] = max(best.get(value, ""), own, key=order.index)
+            of_slot = "" if not slots[name].differentiable else "null" if name in node.op.null_gradients else "value"
+            best[value] = max(best.get(value, ""), min(of_node, of_slot, key=order.index), key=order.index)
             if not value.node:
                 found[value.name] = best[value]
     return found
 
 
-def _own_way(node: Node, slot: str) -> str:
-    return "null" if slot in node.op.null_gradients else "value"
-
-
 def _text(value: Value) -> str:
     return f"{value.node}.{value.name}" if value.node else f"input {value.name}"
-
-
-def _shown(pattern: Sequence[str | int]) -> str:
-    return f"[{', '.join(map(str, pattern))}]"

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeAlias
 
 import orjson
@@ -119,7 +118,8 @@ class GraphDocument(_Part):
     @property
     def canonical(self) -> bytes:
         """The document as JSON, the same for equal documents: what is not set is left out, and keys are sorted."""
-        fields = {**self.model_dump(exclude_defaults=True), "inputs": [_dumped(each) for each in self.slots]}
+        inputs = [slot.model_dump(exclude_defaults=True) for slot in self.slots]
+        fields = {**self.model_dump(exclude_defaults=True), "inputs": inputs}
         try:
             return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
         except TypeError:
@@ -129,10 +129,6 @@ class GraphDocument(_Part):
     def name(self) -> str:
         """The name of the graph's op: ``graph.`` and the digest of its canonical form."""
         return f"{PREFIX}.{hashlib.sha256(self.canonical).hexdigest()[:DIGITS]}"
-
-
-def _dumped(slot: GraphInput) -> Mapping[str, Any]:
-    return slot.model_dump(exclude_defaults=True)
 
 
 def _plain(fault: Any) -> Any:

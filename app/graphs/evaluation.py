@@ -1,6 +1,6 @@
 """The nodes of a graph, one after the other, on NumPy arrays in float64: for claims and references."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,8 @@ from app.graphs.wiring import Value
 from ops import Array, Attrs, Tensor, many
 
 Values: TypeAlias = dict[Value, Array]
+Apply: TypeAlias = Callable[[Typed, list[Array]], Sequence[Array]]
+"""Returns the outputs of a node for its inputs."""
 
 
 def arguments(each: Typed, values: Mapping[Value, Array]) -> list[Array]:
@@ -25,6 +27,15 @@ def arguments(each: Typed, values: Mapping[Value, Array]) -> list[Array]:
             x = source.array(op.dtype_of(slot, _dtype(each)))
             found[slot.name] = np.full(found[each.filled[slot.name]].shape, x) if slot.name in each.filled else x
     return [found[slot.name] for slot in op.inputs]
+
+
+def values_of(inputs: Sequence[str], nodes: Sequence[Typed], primals: Sequence[Array], apply: Apply) -> Values:
+    """Return all values of a graph for these inputs, where ``apply`` returns the outputs of a node."""
+    found = {Value("", name): x for name, x in zip(inputs, primals, strict=True)}
+    for each in nodes:
+        ys = apply(each, arguments(each, found))
+        found |= {value: np.asarray(y) for value, y in zip(outputs_of(each), ys, strict=True)}
+    return found
 
 
 def outputs_of(each: Typed) -> list[Value]:

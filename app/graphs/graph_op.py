@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.autodiff.binding import bind
+from app.autodiff.admission import bind_example
 from app.errors import OpFailed, PullbackError, wrong
 from app.graphs.attributes import attributes
 from app.graphs.claims import NumpyGraph
@@ -17,10 +17,8 @@ from app.graphs.document import PREFIX, GraphDocument
 from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
-from app.tensors.json import decode
 from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op, Tensor
 
-UNLIMITED = 1 << 62
 # The size of each symbol in an example that the document does not give.
 SIZE = 2
 
@@ -127,7 +125,7 @@ def _examples(document: GraphDocument, op: GraphOp, contract: Contract) -> Itera
     for i, given in enumerate(document.examples):
         try:
             example = Example(given.name, given.inputs, given.attrs)
-            _bound(op, example.inputs, example.attrs)
+            bind_example(op, example)
         except OpFailed:
             raise
         except PullbackError as error:
@@ -138,16 +136,12 @@ def _examples(document: GraphDocument, op: GraphOp, contract: Contract) -> Itera
             raise wrong(("examples", i), "invalid example", expected="values of JSON", got=str(error)) from None
         yield example
     if not document.examples:
-        inputs = {slot.name: _values(slot, number) for number, slot in enumerate(contract.inputs)}
+        example = Example("small", {slot.name: _values(slot, i) for i, slot in enumerate(contract.inputs)})
         try:
-            _bound(op, inputs, {})
+            bind_example(op, example)
         except PullbackError:
             return
-        yield Example("small", inputs)
-
-
-def _bound(op: GraphOp, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
-    bind(op, inputs, attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED)
+        yield example
 
 
 def _values(slot: Input, number: int) -> Any:

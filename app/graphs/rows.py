@@ -74,11 +74,10 @@ def sizes(contract: Contract) -> Callable[[Mapping[str, Any]], Mapping[str, int]
 
 
 def _add_sizes(each: Typed, formula: Callable[[Mapping[str, Any]], Mapping[str, int]], known: dict[str, Any]) -> None:
-    own = {name: size for name, pattern in each.symbols.items() if (size := _size(name, pattern, known)) is not None}
     values = (value for _, value in each.node.values())
     name = next((value.name for value in values if not value.node), each.node.name)
     try:
-        computed = formula(own)
+        computed = formula(_sizes_of(each, known))
     except KeyError:
         return  # a size depends on values
     except InvalidInput as error:
@@ -93,8 +92,7 @@ def _add_sizes(each: Typed, formula: Callable[[Mapping[str, Any]], Mapping[str, 
 
 
 def _cost(each: Typed, dims: Mapping[str, Any]) -> int:
-    own = {name: size for name, pattern in each.symbols.items() if (size := _size(name, pattern, dims)) is not None}
-    numbers = 0
+    own, numbers = _sizes_of(each, dims), 0
     for slot in (*each.node.op.inputs, *each.node.op.outputs):
         numbers += _numbers(slot, own)
     own_cost = each.node.op.cost
@@ -110,6 +108,12 @@ def _numbers(slot: Input | Output, dims: Mapping[str, Any]) -> int:
         known = size if isinstance(size, int) else dims.get(size, 1)
         total *= math.prod(cast("tuple[int, ...]", known)) if isinstance(known, tuple) else known
     return total
+
+
+def _sizes_of(each: Typed, dims: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known sizes of the symbols of a node, for those of the graph."""
+    found = {name: _size(name, pattern, dims) for name, pattern in each.symbols.items()}
+    return {name: size for name, size in found.items() if size is not None}
 
 
 def _size(name: str, pattern: Pattern, dims: Mapping[str, Any]) -> Any:

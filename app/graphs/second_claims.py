@@ -18,6 +18,7 @@ from app.graphs.evaluation import (
     pulled_back,
     sources_of,
     tensors_of,
+    values_of,
     zeros_like,
 )
 from app.graphs.wiring import Value
@@ -35,10 +36,7 @@ def second_formula(
     by_node = dict(zip(nodes, seconds, strict=True))
 
     def formula(primals: Sequence[Array], cotangents: Sequence[Array], vectors: Sequence[Array]) -> Arrays:
-        values = {Value("", name): x for name, x in zip(inputs, primals, strict=True)}
-        for each in nodes:
-            ys = computed(each, arguments(each, values), attrs)
-            values |= {value: np.asarray(y) for value, y in zip(outputs_of(each), ys, strict=True)}
+        values = values_of(inputs, nodes, primals, lambda each, xs: computed(each, xs, attrs))
         xs = {each: arguments(each, values) for each in nodes}
         dys, ddys, found = zeros_like(values), zeros_like(values), zeros_like(values)
 

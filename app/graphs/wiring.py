@@ -63,7 +63,7 @@ class Node:
     bound: Mapping[str, str]
 
     def values(self) -> Iterator[tuple[str, Value]]:
-        """Yield the inputs that are no constants."""
+        """Yield the inputs that are values, not constants."""
         for slot, source in self.sources.items():
             if isinstance(source, Value):
                 yield slot, source
@@ -76,7 +76,7 @@ class Node:
 
 
 def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
-    """Return the nodes with their ops, checked but for shapes and dtypes; raises ``Unprocessable``."""
+    """Return the nodes with their ops, all checked except shapes and dtypes; raises ``Unprocessable``."""
     names = [slot.name for slot in document.slots]
     faults = Faults()
     for i, name in enumerate(names):
@@ -87,13 +87,8 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
     for i, described in enumerate(document.nodes):
         at = ("nodes", i)
         if described.name in outputs:
-            got = described.name
-            faults.add(
-                (*at, "name"),
-                "another part has this name",
-                expected="a different name for each node and input",
-                got=got,
-            )
+            expected = "a different name for each node and input"
+            faults.add((*at, "name"), "another part has this name", expected=expected, got=described.name)
             faults.check()
         try:
             op = find(described.op)
@@ -117,7 +112,7 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
 def outputs_of(document: GraphDocument, nodes: Sequence[Node]) -> Mapping[str, Value]:
     """Return the value of each output of the graph, sorted by name.
 
-    Raises ``Unprocessable`` for a value that is none of a node, and for inputs and nodes that reach no output.
+    Raises ``Unprocessable`` for an output that no node computes, and for inputs and nodes that reach no output.
     """
     known = {node.name: [slot.name for slot in node.op.outputs] for node in nodes}
     values: dict[str, Value] = {}

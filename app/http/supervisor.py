@@ -4,7 +4,6 @@ The replacement of a worker reads the ops anew. If their files have changed mean
 differently from its siblings, so the supervisor starts none while a sibling serves.
 """
 
-import ctypes
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from uvicorn.supervisors import multiprocess
 
 from app.execution.sources import Sources
 from app.http.server import GracefulServer
+from app.runtime.forks import signal_at_parents_death
 
 # The status of a worker that has read other files than its siblings.
 CHANGED = 5
@@ -30,7 +30,6 @@ MAX_PAUSE_S = 60.0
 MAX_NAMED = 5
 # How often the first workers may start again because a file has changed meanwhile.
 MAX_STARTS = 3
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 logger = logging.getLogger("pullback")
 
@@ -47,7 +46,7 @@ class Worker(multiprocess.Process):
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, in the worker's own process, until the supervisor stops it or dies."""
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        signal_at_parents_death(signal.SIGINT)
         if os.getppid() == self._supervisor_pid:
             # Here, because two threads use it.
             self._server = _WorkerServer(self.config, self._sources)
