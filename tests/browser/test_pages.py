@@ -291,3 +291,23 @@ def test_the_plot_comes_at_once(url, visit, output: Path) -> None:
         times.append(page.evaluate("() => performance.now()"))
     text = f"from click to plot: {statistics.median(times):.0f} ms at the median, {max(times):.0f} ms at most"
     (output / "times.txt").write_text(f"{text}\n", encoding="utf-8")
+
+
+def test_a_graph_is_drawn_with_links_to_its_ops(visit) -> None:
+    page = visit("/explore/loss")
+    picture = page.get_by_role("img", name="3 nodes between the inputs on the left and the outputs on the right")
+    expect(picture.locator(".name")).to_have_text(["a", "x", "ax", "norm", "loss", "y"])
+    lefts = [box["x"] for box in (each.bounding_box() for each in picture.locator("rect").all()) if box]
+    assert lefts == sorted(lefts)
+    assert lefts[0] == lefts[1]
+    expect(picture.locator(".edge")).to_have_count(5)
+    wait_for_plot(page)
+    page.get_by_text("The nodes as a list").press("Enter")
+    expect(page.locator(".nodes li")).to_have_count(6)
+    expect(page.locator(".nodes li").nth(2)).to_have_text("ax = matvec(a=a, x=x)")
+    assert violations(page) == []
+    page.locator(".nodes a").first.press("Enter")
+    expect(page.locator("h1")).to_have_text("matvec")
+    page.go_back()
+    page.locator(".graph .node").nth(1).click()
+    expect(page.locator("h1")).to_have_text("safe_norm")

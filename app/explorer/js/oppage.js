@@ -2,6 +2,7 @@
 
 import { docText } from "./doctext.js";
 import { make } from "./dom.js";
+import { graphOf } from "./graph.js";
 import { chips } from "./list.js";
 import { Plot } from "./plot.js";
 import { inWords } from "./service.js";
@@ -31,6 +32,7 @@ export async function opPage(service, address, op) {
     make("header", { class: "op-head" }, make("h1", {}, contract.name), make("p", { class: "lead" }, contract.summary), make("p", { class: "chips" }, ...chips(contract), make("span", { class: "chip" }, `batching: ${contract.batching}`), make("span", { class: "chip" }, contract.dtypes.join(", ")))),
     ...(of ? [of] : []),
     ...(contract.stale ? [make("p", { class: "problem" }, contract.reason ?? "stale")] : []),
+    ...(contract.mechanism === "composition" && !of ? [section("graph", "Graph", await graphOf(service, contract.name))] : []),
     settings.root,
     plot ? section("plot", "Plot", plot.root) : make("p", {}, "This op has no derivative, so there is nothing to plot or to check."),
     ...(verdict ? [section("verdict", "Verdict", verdict.root)] : []),

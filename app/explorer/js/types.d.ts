@@ -62,6 +62,21 @@ export interface Contract extends OpSummary {
   examples: Example[];
 }
 
+/** A node's input, or a constant. */
+export type GraphSource = string | { constant: unknown };
+
+export interface GraphNode {
+  name: string;
+  op: string;
+  inputs: Record<string, GraphSource> | GraphSource[];
+}
+
+export interface GraphDocument {
+  inputs: (string | { name: string })[];
+  nodes: GraphNode[];
+  outputs: Record<string, string>;
+}
+
 /** Numbers along a curve; null where there is none. */
 export type Column = (number | null)[];
 
