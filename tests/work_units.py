@@ -33,6 +33,7 @@ APART = (
     "tests/http/test_limits.py",
     "tests/http/test_garbage.py",
     "tests/http/test_schemathesis.py",
+    "tests/http/test_shared_graphs.py",
     "tests/client/test_client_faults.py",
     "tests/client/test_deadlines.py",
     "tests/client/test_addresses.py",

@@ -37,9 +37,10 @@ PATIENCE_S = 1.0
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """An evaluation in a batch, and the future of its caller."""
+    """An evaluation in a batch, whose share of the queue it takes, and the future of its caller."""
 
     evaluation: Evaluation[Any]
+    owner: str
     deadline: float
     future: asyncio.Future[KeyedArrays]
     counters: Counters
@@ -169,7 +170,7 @@ class Batches:
 
             return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
         self._admission.take(owner)
-        member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), counters)
+        member = _Member(evaluation, owner, deadline, asyncio.get_running_loop().create_future(), counters)
         try:
             self._join(batch_key, member)
             return await member.future
@@ -209,7 +210,8 @@ class Batches:
 
         It takes no place in the queue of batches. Raises the errors of ``Scheduler.run``.
         """
-        member = _Member(evaluation, deadline, asyncio.get_running_loop().create_future(), NOT_RECORDED)
+        owner, future = evaluation.point.op.owner, asyncio.get_running_loop().create_future()
+        member = _Member(evaluation, owner, deadline, future, NOT_RECORDED)
         batch = _Batch(deadline, [member], evaluation.packed[1])
 
         def work(checkpoint: Checkpoint) -> None:
@@ -217,7 +219,7 @@ class Batches:
             checkpoint()
             self._measure(batch)
 
-        await self._scheduler.run(work, queue="compile", deadline=deadline, owner=evaluation.point.op.owner)
+        await self._scheduler.run(work, queue="compile", deadline=deadline, owner=owner)
         if member.error is not None:
             raise member.error
 
@@ -248,9 +250,10 @@ class Batches:
             self._close(batch_key, batch)
             self._measure(batch)
 
-        point = batch.members[0].evaluation.point
+        # The first one pays for a trace.
+        owner = batch.members[0].owner
         try:
-            await self._scheduler.run(work, queue="short", deadline=batch.deadline + PATIENCE_S, owner=point.op.owner)
+            await self._scheduler.run(work, queue="short", deadline=batch.deadline + PATIENCE_S, owner=owner)
         except BaseException as error:
             self._close(batch_key, batch)
             for member in batch.members:
