@@ -24,6 +24,8 @@ Name: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
 Reference: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?$")]
 OpName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.(vjp|jvp)){0,4}$")]
 Attribute: TypeAlias = bool | int | float | str
+# Pydantic's own schema of a dictionary allows names that it refuses.
+_NAMES: dict[str, Any] = {"propertyNames": {"pattern": rf"^{NAME.pattern}$"}}
 
 
 class _Part(BaseModel):
@@ -65,18 +67,19 @@ class GraphNode(_Part):
     op: OpName = Field(description="A registered op, or one derived from it, such as square.vjp.")
     inputs: dict[Name, Reference | Constant] | list[Reference | Constant] = Field(
         max_length=MAX_SLOTS,
+        json_schema_extra=_NAMES,
         description="By the op's input, or in its order: an input of the graph, an earlier node, or its output "
         "(node.output), or a constant.",
     )
-    attrs: dict[Name, Attribute | Bound] = Field(default={}, max_length=MAX_SLOTS)
+    attrs: dict[Name, Attribute | Bound] = Field(default={}, max_length=MAX_SLOTS, json_schema_extra=_NAMES)
 
 
 class GraphExample(_Part):
     """An example of the graph, for its contract and its checks."""
 
     name: str = Field(max_length=64)
-    inputs: dict[Name, Any] = Field(max_length=MAX_SLOTS)
-    attrs: dict[Name, Attribute] = Field(default={}, max_length=MAX_SLOTS)
+    inputs: dict[Name, Any] = Field(max_length=MAX_SLOTS, json_schema_extra=_NAMES)
+    attrs: dict[Name, Attribute] = Field(default={}, max_length=MAX_SLOTS, json_schema_extra=_NAMES)
 
 
 class GraphDocument(_Part):
@@ -85,10 +88,16 @@ class GraphDocument(_Part):
     inputs: list[GraphInput | Name] = Field(min_length=1, max_length=MAX_SLOTS)
     nodes: list[GraphNode] = Field(min_length=1, max_length=MAX_NODES)
     outputs: dict[Name, Reference] = Field(
-        min_length=1, max_length=MAX_SLOTS, description="By the name of the output: the node that computes it."
+        min_length=1,
+        max_length=MAX_SLOTS,
+        json_schema_extra=_NAMES,
+        description="By the name of the output: the node that computes it.",
     )
     attrs: dict[Name, Attribute] = Field(
-        default={}, max_length=MAX_SLOTS, description="Defaults of the graph's attributes; others are the nodes'."
+        default={},
+        max_length=MAX_SLOTS,
+        json_schema_extra=_NAMES,
+        description="Defaults of the graph's attributes; others are the nodes'.",
     )
     summary: str = Field(default="", max_length=256)
     doc: str = Field(default="", max_length=MAX_DOC)

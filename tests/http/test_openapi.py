@@ -221,6 +221,16 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
     validator(document, content(resolved(document, refusal))).validate(missing)
 
 
+@pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify", "check"])
+def test_a_posted_graph_and_what_is_derived_from_it_are_ops_of_the_paths(document: dict[str, Any], operation: str):
+    parameters = document["paths"][f"/v1/ops/{{op}}/{operation}"]["post"]["parameters"]
+    [pattern] = [each["schema"]["pattern"] for each in parameters if each.get("name") == "op"]
+    graph = f"graph.{'0a' * 16}"
+    assert re.fullmatch(pattern, graph)
+    assert bool(re.fullmatch(pattern, f"{graph}.vjp.jvp")) == (operation != "check")
+    assert not re.fullmatch(pattern, f"{graph}0")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify"])
 def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):

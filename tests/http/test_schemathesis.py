@@ -19,7 +19,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 FEW = 4
 ALL_OPS, EACH_OP = "/openapi.json", "/docs/openapi.json"
 SOME = {
-    ALL_OPS: r"^(/health/.*|/metrics|/v1/ops|/v1/ops/{op}|/v1/ops/{op}/forward)$",
+    ALL_OPS: r"^(/health/.*|/metrics|/v1/ops|/v1/ops/{op}|/v1/ops/{op}/forward|/v1/graphs.*)$",
     EACH_OP: r"^/v1/ops/(softmax_cross_entropy/forward|square/check)$",
 }
 LIMIT_S = 4 * 3600

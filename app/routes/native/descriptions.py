@@ -7,6 +7,7 @@ from fastapi import Path
 from pydantic import BaseModel
 
 from app.autodiff.derived import DEEPEST, DERIVATIONS
+from app.graphs import store
 from app.http.route import Find, RawRoute
 from app.requests.negotiation import JSON
 from app.requests.tensor_schemas import ref
@@ -35,11 +36,13 @@ def binary(answer: type[BaseModel], example: Mapping[str, Any]) -> dict[str, Any
 
 
 def op_name(ops: Sequence[str], *, accepts_derived: bool = True) -> Any:
-    """Return the type of the op in a path: the pattern of registered ``ops`` and, unless excluded, of derived ones."""
+    """Return the type of the op in a path: the pattern of the registered ``ops`` and of posted graphs.
+
+    Ops that are derived from these have it too, unless they are excluded.
+    """
+    names = "|".join([*ops, store.NAME.pattern])
     derived = rf"(\.({'|'.join(DERIVATIONS)})){{0,{DEEPEST}}}" if accepts_derived else ""
-    return Annotated[
-        str, Path(pattern=f"^({'|'.join(ops)}){derived}$", openapi_examples=_examples(EXAMPLE)["examples"])
-    ]
+    return Annotated[str, Path(pattern=f"^({names}){derived}$", openapi_examples=_examples(EXAMPLE)["examples"])]
 
 
 def _examples(value: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Path, Response
 
 from app.errors import NotFound, wrong
 from app.execution.engine import Engine
-from app.graphs.document import DIGITS, MAX_DOCUMENT, NAME, PREFIX, GraphDocument
+from app.graphs import store
+from app.graphs.document import MAX_DOCUMENT, NAME, GraphDocument
 from app.graphs.graph_op import GraphOp
 from app.http.request import Request
 from app.http.route import PageRoute, RawRoute, admit, always
@@ -26,9 +27,8 @@ EXAMPLE = {
     "outputs": {"y": "loss"},
 }
 ALL, ONE = "/v1/graphs", "/v1/graphs/{name}"
-_DIGEST = f"{PREFIX}\\.[0-9a-f]{{{DIGITS}}}"
-GraphName = Annotated[str, Path(pattern=f"^{_DIGEST}$")]
-KnownName = Annotated[str, Path(pattern=f"^({_DIGEST}|{NAME.pattern})$")]
+GraphName = Annotated[str, Path(pattern=f"^{store.NAME.pattern}$")]
+KnownName = Annotated[str, Path(pattern=f"^({store.NAME.pattern}|{NAME.pattern})$")]
 
 
 def graphs(engine: Engine) -> APIRouter:
