@@ -1,4 +1,4 @@
-"""Graphs beside what they replace: ``python -m benchmarks.graphs`` writes ``results/graphs.md``, in two minutes.
+"""Graphs beside what they replace: ``python -m benchmarks.graphs`` writes ``results/graphs.md``, in a minute.
 
 One client, on one connection, asks for the value, the gradient and a Hessian-vector product of log(1 + exp |a x|): of a
 posted graph, of the same composition as one page, and of three ops that it chains itself. Then it asks for the gradient
@@ -82,7 +82,11 @@ def loss_table(server: Server, client: Client) -> str:
         hx = matvec.vjp({"a": a, "x": x}, cotangents={"y": hz}, wrt=["x"]).gradients["x"]
         return [outer.outputs["y"], dx, hx]
 
-    calls = {"graph": (2, asked(graph)), "one page": (2, asked(page)), "three ops, chained by the client": (11, chained)}
+    calls = {
+        "graph": (2, asked(graph)),
+        "one page": (2, asked(page)),
+        "three ops, chained by the client": (11, chained),
+    }
     title = f"## log(1 + exp |a x|), a of [{SIDE}, {SIDE}]: value, gradient and Hessian-vector product"
     return f"{title}\n\n{compared(server, calls)}"
 
