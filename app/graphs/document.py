@@ -65,9 +65,10 @@ class GraphNode(_Part):
 
     name: Name
     op: OpName = Field(description="A registered op, or one derived from it, such as square.vjp.")
-    inputs: dict[Name, Reference | Constant] | list[Reference | Constant] = Field(
-        max_length=MAX_SLOTS,
-        json_schema_extra=_NAMES,
+    inputs: (
+        Annotated[dict[Name, Reference | Constant], Field(max_length=MAX_SLOTS, json_schema_extra=_NAMES)]
+        | Annotated[list[Reference | Constant], Field(max_length=MAX_SLOTS)]
+    ) = Field(
         description="By the op's input, or in its order: an input of the graph, an earlier node, or its output "
         "(node.output), or a constant.",
     )
@@ -142,8 +143,9 @@ class GraphDocument(_Part):
 
 def _plain(fault: Any) -> Any:
     """Return a fault of pydantic without the names of models in its location."""
-    loc = tuple(part for part in fault["loc"] if part not in _MEMBERS and not str(part).startswith("constrained-"))
+    loc = tuple(part for part in fault["loc"] if part not in _MEMBERS and not str(part).startswith(_TYPES))
     return {**fault, "loc": loc}
 
 
 _MEMBERS = {"GraphInput", "GraphNode", "Constant", "Bound", "str", "int", "float", "bool"}
+_TYPES = ("constrained-", "dict[constrained-", "list[union[constrained-")
