@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from app.errors import Loc
 from app.gradcheck import record, rounding
+from app.gradcheck.options import Options
 from app.gradcheck.report import Report
-from app.gradcheck.target import Options
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array, Op

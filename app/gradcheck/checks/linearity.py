@@ -49,7 +49,7 @@ def check(target: Target) -> Iterator[Finding]:
     rng = target.rng(NAME)
     for sample in target.nonsingular:
         for identity in _identities(sample, rng):
-            new = {name: Comparison(replace(place, input=name), target.tolerances) for name in sample.vectors}
+            new = {name: Comparison(replace(place, input=name), target.options.tolerances) for name in sample.vectors}
             _compare(sample, identity, comparisons.setdefault((identity.left, identity.right), new))
     for (left, right), by_input in comparisons.items():
         for name, comparison in by_input.items():
