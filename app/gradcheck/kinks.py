@@ -161,7 +161,10 @@ def _one_sided_derivatives(
         for name, weight in objective.weights.items():
             weights = np.ravel(np.asarray(weight, np.float64))
             terms = np.asarray(values[name], np.float64).reshape(len(directions), len(moves), -1) * weights
-            noise = np.ravel(objective.bounds[name]) * np.abs(weights) / (first * STEPS[-1])
+            # The bounds are those of the op: the values of a surrogate may be larger, and round too.
+            sizes = np.max(np.abs(terms), axis=1, where=np.isfinite(terms), initial=0.0)
+            rounds = np.fmax(np.ravel(objective.bounds[name]) * np.abs(weights), rounding.eps(target.widest) * sizes)
+            noise = rounds / (first * STEPS[-1])
             for total, part in zip((low, high, error), _hull(terms, first, noise), strict=True):
                 np.add(total, np.reshape(part, size) if sample.is_elementwise else np.sum(part, axis=-1), out=total)
     return low, high, error

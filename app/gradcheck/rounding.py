@@ -48,6 +48,9 @@ NOISES = 8.0
 # In a narrow dtype, how many roundings of itself a number may be off, and how many times the terms: kernels of half
 # precision compute in float32 and round once, those of float32 are off by some units in the last place.
 IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
+# Numbers that spread by more than this part of themselves have few digits or none: then a few draws show neither the
+# tails of their distribution nor its limits, and the spread counts so many times more.
+FEW_DIGITS, OF_TAILS = 1 / 8, 3.0
 
 
 def lost(dtype: str) -> float:
@@ -157,7 +160,8 @@ def in_narrow(value: Array, spread: Array, dtype: str) -> Array:
     """Return the rounding error of numbers in a narrower dtype; their ``spread`` is that with its errors inside."""
     own, times = IN_SINGLE if dtype == "float32" else IN_HALF
     size = np.abs(np.nan_to_num(np.asarray(value, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
-    return own * eps(dtype) * size + times * spread + underflow(dtype)
+    tails = np.where(spread > FEW_DIGITS * size, OF_TAILS, 1.0)
+    return own * eps(dtype) * size + times * tails * spread + underflow(dtype)
 
 
 def _as_float64(results: Sequence[Mapping[Q, Array]]) -> list[dict[Q, Array]]:

@@ -150,7 +150,8 @@ OPS: dict[str, Planted] = {
     ),
     "a moving average that each call changes": Planted(
         made(centred, square_reference, NUMBERS, outputs=(Output("y", WIDE, VECTOR),), modes=("graph", "eager")),
-        CALLS,
+        # NaN at a special point stays in the average: later checks of this process find nothing else.
+        (*CALLS, "value"),
     ),
     "random noise in the gradient": Planted(
         elementwise(custom_gradient(cube, jittered), cube_reference, name="jittered"), CALLS
