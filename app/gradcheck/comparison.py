@@ -51,7 +51,7 @@ class Gradient:
     known_statuses: Arrays = field(default_factory=dict[str, Array])
     """Statuses known beforehand that make a comparison meaningless, by coordinate."""
     by_coordinate: bool = True
-    """Whether to move coordinates one by one when each takes a row of its own."""
+    """Whether to move coordinates one by one when each takes a separate row."""
     calls: Callable[[str], Calls] | None = None
     """The calls that reproduce each part."""
 
@@ -68,7 +68,7 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
 
 
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
-    """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
+    """Compare a gradient with a formula, whose values round in float64."""
     inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in gradient.parts}
     expected, bounds = formula_values(formula, inputs, elementwise=sample.is_elementwise)
     for name, part in gradient.parts.items():

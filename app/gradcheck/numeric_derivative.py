@@ -127,7 +127,7 @@ def _check_derived(point: Point, wanted: Wanted) -> None:
     """Raise ``Unprocessable`` for what a derived op may lack: a claim, and some of its outputs."""
     name = point.op.name
     if wanted.claim:
-        message = f"op {name} is derived, and has no claim of its own"
+        message = f"op {name} is derived, and has no claim"
         raise wrong(("claim",), message, expected="false, or a registered op", got="true")
     for output, y in forward(point).run().items():
         if isinstance(y, Absent):

@@ -85,7 +85,7 @@ def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Compa
         is_finite = np.logical_and.reduce([np.isfinite(np.asarray(x, np.float64)) for x in known])
         status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
         bound = sample.error_bound(("gradients", name), sample.point.spec.dtype)
-        # Near an overflow the bound is infinite, and 0 times it is no number.
+        # Near an overflow the bound is infinite, and 0 times infinity is NaN.
         bar = (identity.error * bound if identity.error else np.zeros_like(bound)) + least
         index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=identity.cotangents)
         comparison.add(found[name], expected, bar, status=status, index=index, calls=some)
