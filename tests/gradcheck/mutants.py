@@ -153,7 +153,9 @@ MUTANTS = (
     # The roundings inside the op.
     Mutant("rounding.py", "+ sensitivity[name] + terms[name]", "+ sensitivity[name]", tests=ROUNDING),
     Mutant("rounding.py", "own * eps(dtype) * size + times * tails * spread", "0.5 * size", tests=VERIFY),
-    Mutant("rounding.py", "own * eps(dtype) * size + times * tails * spread", "own * eps(dtype) * size", tests=ROUNDING),
+    Mutant(
+        "rounding.py", "own * eps(dtype) * size + times * tails * spread", "own * eps(dtype) * size", tests=ROUNDING
+    ),
     Mutant(
         "rounding.py", "stable = size + sens", "stable = np.fmax(size, 1.0) + sens", ("twice the slope of a tiny cube",)
     ),
