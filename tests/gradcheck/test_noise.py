@@ -1,9 +1,12 @@
 """The noise of functions that cancel is measured; that of smooth functions, and of casts to float32, is not."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pytest
 
 from app.gradcheck import rounding
+from ops import Array
 from pullback.gradcheck import noise
 
 X = np.random.default_rng(7).uniform(-3, 3, 256)
@@ -72,3 +75,17 @@ def test_at_special_points_the_noise_of_a_narrower_dtype_counts() -> None:
     assert regular.noises["y"] == 0
     assert special.noises["y"] > 1e-9
     assert np.median(special.bounds["y"]) > 1e4 * np.median(regular.bounds["y"])
+
+
+def test_a_number_that_shows_no_noise_by_chance_has_that_of_the_others() -> None:
+    rng = np.random.default_rng(0)
+
+    def evaluate(every: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        found = [{"y": leaves["x"] * (1 + 1e-9 * rng.normal(size=leaves["x"].shape))} for leaves in every]
+        for values, leaves in zip(found, every, strict=True):
+            values["y"][3] = leaves["x"][3]
+        return found
+
+    x = np.linspace(1.0, 2.0, 12)
+    found = rounding.measure(evaluate, {"x": x}, rng, elementwise=True, terms={"y": np.zeros(12)}).bounds["y"] / x
+    assert found[3] == pytest.approx(np.median(found), rel=0.5)

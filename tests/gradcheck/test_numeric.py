@@ -1,11 +1,13 @@
 """Numeric derivatives against closed forms: accurate, with error bars that cover the error and are narrow."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import special
 
-from pullback.gradcheck.numeric import Status, slopes
+from pullback.gradcheck.numeric import COVERAGE, Status, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
 CASES = [pytest.param(function, x, id=f"{name}-{x:g}") for name, function in FUNCTIONS.items() for x in function.at]
@@ -88,6 +90,16 @@ def test_noise_leaves_no_digits() -> None:
     rng = np.random.default_rng(0)
     found = slopes(lambda t: 1e-3 * t + rng.normal(size=t.shape), np.full(20, 0.25), UNIT)
     assert (found.status != Status.OK).all()
+
+
+@pytest.mark.parametrize("x", [-8.4, -8.7, -9.3])
+def test_a_term_that_rounds_to_a_constant_does_not_show_a_slope_of_0(x: float) -> None:
+    """1 + erf is 0 there, and so is gelu, exactly; its slope is not."""
+    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    found = slopes(
+        lambda t: (x + t) * (1 + special.erf((x + t) / 2**0.5)) / 2, np.array([2.0**-6]), UNIT, 16 * UNIT * -x
+    )
+    assert abs(found.value[0] - x * density) <= COVERAGE * found.error[0]
 
 
 def test_many_functions_are_estimated_as_each_alone() -> None:
