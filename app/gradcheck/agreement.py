@@ -35,7 +35,7 @@ def agree(
         yield Finding(place, "skipped", error.detail)
         return
     for order in sorted({0, *target.orders}):
-        comparison = Comparison(replace(place, order=order), target.tolerances)
+        comparison = Comparison(replace(place, order=order), target.options.tolerances)
         for values, sample in pairs:
             for key, value in values.items():
                 if ORDERS[str(key[0])] == order:

@@ -4,6 +4,7 @@ import numpy as np
 
 from app.autodiff.derivatives import output_shapes
 from app.autodiff.point import Arrays, blame_op
+from app.gradcheck import random_arrays, rounding
 from app.gradcheck.objective import Function
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rows import stack
@@ -49,6 +50,19 @@ def claim_function(sample: Sample, order: int, cotangents: Arrays | None = None)
             }
 
     return function
+
+
+def formula_values(formula: Function, inputs: Arrays, *, elementwise: bool) -> tuple[Arrays, Arrays]:
+    """Return the values of a formula in float64, and a bound on the rounding of each."""
+    wide = {name: np.asarray(x, np.float64) for name, x in inputs.items()}
+    measured = rounding.measure(
+        lambda sets: list(map(formula, sets)),
+        wide,
+        np.random.default_rng(0),
+        elementwise=elementwise,
+        terms=random_arrays.terms(formula, wide),
+    )
+    return formula(wide), {name: rounding.eps("float64") * each for name, each in measured.bounds.items()}
 
 
 def claim_rows(sample: Sample, order: int) -> Function:

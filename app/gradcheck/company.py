@@ -1,4 +1,4 @@
-"""Rows in company: a row of a batch has the results that it has in other batches, whatever rows are beside it."""
+"""Rows in company: a row has the same results in every batch, whatever rows are beside it."""
 
 import math
 from collections.abc import Callable, Iterator

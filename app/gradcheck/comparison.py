@@ -8,7 +8,8 @@ from typing import TypedDict
 import numpy as np
 
 from app.autodiff.point import Arrays
-from app.gradcheck import random_arrays, rounding
+from app.gradcheck import rounding
+from app.gradcheck.claims import formula_values
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Calls
@@ -50,7 +51,7 @@ class Gradient:
     known_statuses: Arrays = field(default_factory=dict[str, Array])
     """Statuses known beforehand that make a comparison meaningless, by coordinate."""
     by_coordinate: bool = True
-    """Whether to move coordinates one by one when each takes a row of its own."""
+    """Whether to move coordinates one by one when each takes a separate row."""
     calls: Callable[[str], Calls] | None = None
     """The calls that reproduce each part."""
 
@@ -67,18 +68,11 @@ def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Ob
 
 
 def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) -> None:
-    """Compare a gradient with a formula, which is itself a float64 computation and rounds."""
+    """Compare a gradient with a formula, whose values round in float64."""
     inputs = {name: np.asarray(sample.point.inputs[name], np.float64) for name in gradient.parts}
-    expected = formula(inputs)
-    measured = rounding.measure(
-        lambda sets: list(map(formula, sets)),
-        inputs,
-        np.random.default_rng(0),
-        elementwise=sample.is_elementwise,
-        terms=random_arrays.terms(formula, inputs),
-    )
+    expected, bounds = formula_values(formula, inputs, elementwise=sample.is_elementwise)
     for name, part in gradient.parts.items():
-        bound = gradient.bounds[name] + rounding.eps("float64") * measured.bounds[name]
+        bound = gradient.bounds[name] + bounds[name]
         calls = gradient.calls and gradient.calls(name)
         comparison, index = gradient.comparisons[name], sample.index(name)
         comparison.add(part, expected[name], bound, x=inputs[name], index=index, calls=calls)

@@ -1,4 +1,4 @@
-"""What the graph of a trace tells about the op's Python: its operations and constants, and whether it draws numbers."""
+"""What the graph of a trace shows of the op's Python: its operations and constants, and whether it draws numbers."""
 
 from collections import Counter
 from collections.abc import Iterator

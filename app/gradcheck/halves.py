@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from app.autodiff.binding import Decode
 from app.errors import PullbackError
-from app.gradcheck.target import Options, Target
+from app.gradcheck.options import Options
+from app.gradcheck.target import Target
 from ops import Op
 
 HALF, WIDER = frozenset({"float16", "bfloat16"}), ("float64", "float32")

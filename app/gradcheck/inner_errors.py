@@ -41,7 +41,7 @@ class InnerErrors:
             return self._loop(scales)
 
     def _side_by_side(self, scale: float) -> list[dict[Key, Array]]:
-        """Evaluate copies of the point in one call: each number has errors of its own."""
+        """Evaluate copies of the point in one call: each number has different errors."""
         count = self.draws if scale else 1
         inputs, dys, vs = (
             {name: np.tile(x.ravel(), count) for name, x in named.items()}

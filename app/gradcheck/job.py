@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from app.errors import Loc
 from app.gradcheck import record, rounding
+from app.gradcheck.options import Options
 from app.gradcheck.report import Report
-from app.gradcheck.target import Options
 from app.tensors import json
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, Array, Op
@@ -15,7 +15,7 @@ from ops import FLOATS, Array, Op
 
 @dataclass(frozen=True)
 class Job:
-    """The checks of one op: its name, and what the request says of them.
+    """The checks of one op: its name, and the fields of the request.
 
     ``checks`` are names, ``None`` for all; ``inputs`` and ``attrs`` are those of JSON, ``None`` for the op's examples
     and random ones. Equal jobs have equal steps, in any process that has loaded the same ops.

@@ -17,8 +17,7 @@ from app.autodiff.derivatives import Absent, forward, vjp
 from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
 from app.errors import wrong
-from app.gradcheck import random_arrays, rounding
-from app.gradcheck.claims import claim_function, claim_of, claim_rows
+from app.gradcheck.claims import claim_function, claim_of, claim_rows, formula_values
 from app.gradcheck.comparison import first_step, limits
 from app.gradcheck.objective import Function, Objective, move_all, move_one, move_together
 from app.gradcheck.rows import Rows, numbers_of
@@ -125,10 +124,10 @@ def _check(point: Point, wanted: Wanted) -> None:
 
 
 def _check_derived(point: Point, wanted: Wanted) -> None:
-    """Raise ``Unprocessable`` for what a derived op may lack: a claim of its own, and some of its outputs."""
+    """Raise ``Unprocessable`` for what a derived op may lack: a claim, and some of its outputs."""
     name = point.op.name
     if wanted.claim:
-        message = f"op {name} is derived, and has no claim of its own"
+        message = f"op {name} is derived, and has no claim"
         raise wrong(("claim",), message, expected="false, or a registered op", got="true")
     for output, y in forward(point).run().items():
         if isinstance(y, Absent):
@@ -255,14 +254,6 @@ class _Work:
 
     @cached_property
     def _formula(self) -> tuple[Arrays, Arrays]:
-        """The values of a formula, and the rounding of this computation in float64."""
-        sample, formula = self.sample, claim_function(self.sample, self.wanted.order)
-        inputs = {name: np.asarray(x, np.float64) for name, x in sample.inputs.items()}
-        measured = rounding.measure(
-            lambda sets: list(map(formula, sets)),
-            inputs,
-            np.random.default_rng(0),
-            elementwise=sample.is_elementwise,
-            terms=random_arrays.terms(formula, inputs),
-        )
-        return formula(inputs), {name: rounding.eps("float64") * each for name, each in measured.bounds.items()}
+        """The values of the formula, and bounds on their rounding."""
+        formula = claim_function(self.sample, self.wanted.order)
+        return formula_values(formula, self.sample.inputs, elementwise=self.sample.is_elementwise)

@@ -91,8 +91,8 @@ def _equal_inputs(op: Op, drawn: Mapping[str, Array], rng: np.random.Generator) 
 def near_edges(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
     """Yield points with one number near a pole, a kink or an end of its domain: nearer than random numbers come.
 
-    If an input declares no domain, numbers outside of the default one are tried as well. There are none of an op that
-    draws its points itself. The op may reject some of these points.
+    If an input declares no domain, numbers outside of the default one are tried as well. An op that draws its points
+    itself (``Op.sample``) gets none. The op may reject some of these points.
     """
     is_elementwise = op.batching_for(op.attrs.model_validate(attrs)) == "elementwise"
     for slot in () if op.sample is not None else op.inputs:

@@ -29,7 +29,7 @@ class RecordStep(Step):
     """The step that records an op with one choice of attributes, in mode graph and in every dtype."""
 
     def run(self, checkpoint: Checkpoint) -> None:
-        """Keep what is recorded as an entry of its own kind; nothing if the op is broken."""
+        """Record the op in an entry with the key ``RECORD``, without arrays if the op is broken."""
         self.has_begun, self.target.checkpoint = True, checkpoint
         arrays = list[dict[str, Any]]()
         with np.errstate(all="ignore"):
@@ -52,7 +52,7 @@ def add_steps(report: Report) -> None:
 
 
 def with_origin(document: dict[str, Any], page: Path | None) -> dict[str, Any]:
-    """Return a report whose record, if it has one, says of which page it is, and of which versions."""
+    """Return a report whose record, if it has one, has the digest of the page and the versions."""
     if (found := document.get(RECORD)) is not None:
         digest = hashlib.sha256()
         for path in () if page is None else (page, page.with_suffix(".cc")):

@@ -23,8 +23,9 @@ from app.gradcheck.checks import (
 )
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.halves import widened
+from app.gradcheck.options import Options
 from app.gradcheck.places import Document, merge
-from app.gradcheck.target import Options, Target
+from app.gradcheck.target import Target
 from app.runtime.cancellation import Checkpoint
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line

@@ -42,7 +42,7 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
     shapes = [*SMALL, tuple(int(n) for n in rng.permutation(UNEVEN))]
     modes: list[Mode] = [mode for mode in MODES if mode in target.modes or mode == "graph"]
     # Check modes compares the modes.
-    in_line = {mode: sample if mode == "graph" else sample.in_mode(mode, target.device) for mode in modes}
+    in_line = {mode: sample if mode == "graph" else sample.in_mode(mode, target.options.device) for mode in modes}
     long = [shape for shape in LONG if math.prod(shape) <= target.options.max_elements]
     runs = [*itertools.product(shapes, modes), *itertools.product(long, modes[-1:])]
     size = next(iter(sample.point.inputs.values())).size
@@ -79,7 +79,7 @@ def _compare(target: Target, sample: Sample, in_line: Sample, shape: Shape, at: 
     point = moved(in_line.point, inputs)
     values = values_up_to(sample.last, point, dys, vectors).run_unpadded()
     place, call = Place(NAME, mode=mode, dtype=target.widest), Call(point, ("", ""), dys, vectors, needs_all=True)
-    found = {order: Comparison(replace(place, order=order), target.tolerances) for order in (0, *target.orders)}
+    found = {order: Comparison(replace(place, order=order), target.options.tolerances) for order in (0, *target.orders)}
     for key, value in values.items():
         if (comparison := found.get(ORDERS[str(key[0])])) is not None:
             is_whole, expected = value.dtype.kind in "iub", np.ravel(in_line.values[key])[at].reshape(shape)

@@ -1,6 +1,6 @@
 """Draw points of many sizes: a gradient may be wrong at one number, from five on, or without any axis.
 
-Every symbol of an op's shapes takes each of ``SIZES`` once, in a random order of its own, and ``...`` each of ``AXES``.
+Every symbol of an op's shapes takes each of ``SIZES`` once, in its own random order, and ``...`` each of ``AXES``.
 Where all of them together would take too long, all but one are small. Some rows are put in order, or have one sign: of
 random rows of more than four numbers, few are.
 """

@@ -131,7 +131,7 @@ def _dot(sample: Sample, values: Arrays, weights: Arrays) -> Array:
 
 
 def _off(analytic: Array, values: Sequence[Array], unit: float) -> Array:
-    """Return the distance of a derivative from Richardson's estimate, relative to what the estimate may be off."""
+    """Return the distance of a derivative from Richardson's estimate, relative to the error of the estimate."""
     one, half, quarter = ((values[i] - values[i + 1]) / (STEPS[i] - STEPS[i + 1]) for i in (0, 2, 4))
     first, second = (4 * half - one) / 3, (4 * quarter - half) / 3
     estimate = (16 * second - first) / 15

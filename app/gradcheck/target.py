@@ -16,6 +16,7 @@ from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
+from app.gradcheck.options import Options
 from app.gradcheck.reference import has_reference
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
@@ -23,7 +24,6 @@ from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import FLOATS, MODES, Array, Batching, Claim, Mode, Op
-from pullback.gradcheck.verdict import Tolerances
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
@@ -31,27 +31,6 @@ RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
 SWEEP_POINTS = 192
 # The most numbers of an elementwise op's point that are checked one by one.
 NUMBERS_OF_LARGE = 4096
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to check; ``None`` stands for all that the op has.
-
-    With ``record``, values and derivatives are recorded as well. ``absolute`` and ``relative`` widen every comparison
-    of numbers. ``work`` is the most numbers that one numeric derivative may evaluate; ``devices`` maps our names to
-    TensorFlow's, and the others are compared with the first.
-    """
-
-    devices: Mapping[str, str]
-    dtypes: tuple[str, ...] | None = None
-    modes: tuple[Mode, ...] | None = None
-    orders: tuple[int, ...] = (1, 2)
-    seed: int = 0
-    absolute: float = 0.0
-    relative: float = 0.0
-    work: int = 1 << 24
-    max_elements: int = 1 << 22
-    record: bool = False
 
 
 @dataclass(eq=False)
@@ -147,23 +126,13 @@ class Target:
     @property
     def widest(self) -> str:
         """The widest float dtype of the op, requested or not: the reference for the others."""
-        floats = [dtype for dtype in self.op.dtypes if dtype in FLOATS]
-        return min(floats, key=rounding.eps) if floats else self.op.dtypes[0]
+        floats = (dtype for dtype in self.op.dtypes if dtype in FLOATS)
+        return min(floats, key=rounding.eps, default=self.op.dtypes[0])
 
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The modes to compare with graph, which may be among them."""
         return tuple(mode for mode in MODES if mode in (self.options.modes or self.op.modes))
-
-    @property
-    def tolerances(self) -> Tolerances:
-        """What the request adds to every error bar."""
-        return Tolerances(self.options.absolute, self.options.relative)
-
-    @property
-    def device(self) -> str:
-        """TensorFlow's name of the device that the checks run on."""
-        return next(iter(self.options.devices.values()))
 
     @cached_property
     def points(self) -> list[Point]:
@@ -199,7 +168,7 @@ class Target:
     def sweep_samples(self) -> list[Sample]:
         """Samples of one shape at points that are spread over the domain; none of an elementwise op, or at one point.
 
-        There are as many as a small part of the work of a numeric derivative allows.
+        Their number is limited to a small part of the work of a numeric derivative.
         """
         if self.batching == "elementwise" or self.inputs is not None:
             return []
@@ -275,7 +244,7 @@ class Target:
     def near_samples(self) -> list[Sample]:
         """Samples at numbers near kinks, poles and ends of the domain: one of an elementwise op; none at given inputs.
 
-        Those of any other op have one shape, and there are no more than of ``sweep_samples``.
+        Those of any other op have one shape, and are at most as many as ``sweep_samples``.
         """
         if self.inputs is not None or not (self.batching == "elementwise" or self.sweep_samples):
             return []
@@ -304,7 +273,7 @@ class Target:
 
     def bind(self, inputs: Mapping[str, Any], dtype: str) -> Point:
         """Return these inputs as a point. Raises ``Unprocessable`` if the op rejects them."""
-        run = {"device": self.device, "max_elements": self.options.max_elements}
+        run = {"device": self.options.device, "max_elements": self.options.max_elements}
         return bind(self.op, inputs, self.attrs, dtype, self._decode, mode="graph", **run)
 
     def in_dtype(self, sample: Sample, dtype: str) -> Sample | None:

@@ -1,7 +1,7 @@
-"""Integers without a domain: where an op rejects those that are drawn, the checks keep to numbers like its examples'.
+"""Integers without a domain: where an op rejects the integers drawn, the checks keep to the range of its examples.
 
 Labels and indices have a range that only the author knows. Drawn from the default domain, they would be rejected, which
-is no fault of the gradient.
+says nothing about the gradient.
 """
 
 from collections.abc import Iterator

@@ -113,7 +113,7 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, leas
     moves = np.fmax(np.abs(right - middle), np.abs(left - middle))
     value, error, may_be_rounding = _extrapolate(central, noise / steps, rounding / steps, moves / steps)
     noise = np.where(may_be_rounding, np.fmax(noise, rounding), noise)
-    # How far the function moves or, if it does not, half of its digits: a smaller change is none.
+    # How far the function moves or, if it does not, half of its digits: a smaller change counts as none.
     change = np.fmax.reduce(moves)
     change = np.fmax(change, np.sqrt(unit) * np.abs(middle))
     # A function that is 0, or flushed to 0, has a slope of 0.

@@ -15,8 +15,8 @@ from app.execution.check_steps import Check, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.sources import Sources
 from app.gradcheck.job import Job
+from app.gradcheck.options import Options
 from app.gradcheck.report import Report
-from app.gradcheck.target import Options
 from app.settings import Settings
 from ops.square import OP
 from tests.execution.obedient import ObedientServer

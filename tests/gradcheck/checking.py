@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.gradcheck.options import Options
 from app.gradcheck.report import Report, Step
-from app.gradcheck.target import Options
 from app.tensors.json import decode
 from ops import Op
 

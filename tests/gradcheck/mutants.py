@@ -152,8 +152,10 @@ MUTANTS = (
     Mutant("rounding.py", "np.fmax(of_noise, np.median(relative) * stable)", "of_noise", tests=NOISE),
     # The roundings inside the op.
     Mutant("rounding.py", "+ sensitivity[name] + terms[name]", "+ sensitivity[name]", tests=ROUNDING),
-    Mutant("rounding.py", "own * eps(dtype) * size + times * spread", "0.5 * size", tests=VERIFY),
-    Mutant("rounding.py", "own * eps(dtype) * size + times * spread", "own * eps(dtype) * size", tests=ROUNDING),
+    Mutant("rounding.py", "own * eps(dtype) * size + times * tails * spread", "0.5 * size", tests=VERIFY),
+    Mutant(
+        "rounding.py", "own * eps(dtype) * size + times * tails * spread", "own * eps(dtype) * size", tests=ROUNDING
+    ),
     Mutant(
         "rounding.py", "stable = size + sens", "stable = np.fmax(size, 1.0) + sens", ("twice the slope of a tiny cube",)
     ),

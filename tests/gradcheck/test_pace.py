@@ -4,8 +4,8 @@ import pytest
 
 from app.gradcheck import pace
 from app.gradcheck.checks import CHECKS
+from app.gradcheck.options import Options
 from app.gradcheck.pace import SHARES, Pace, in_order
-from app.gradcheck.target import Options
 from ops import discover
 from tests.gradcheck.checking import CPU, planned
 

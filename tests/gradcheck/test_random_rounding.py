@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from app.autodiff.derivatives import Kind
 from app.gradcheck import random_arrays, rounding
+from app.gradcheck.options import Options
 from app.gradcheck.sample import Sample
-from app.gradcheck.target import Options, Target
+from app.gradcheck.target import Target
 from app.tensors.json import decode
 from ops import FLOATS, Op
 from tests.gradcheck.checking import CPU

@@ -16,8 +16,8 @@ import tensorflow as tf
 from app.errors import DeadlinePassed
 from app.gradcheck import report as reports
 from app.gradcheck.checks import CHECKS, linearity
+from app.gradcheck.options import Options
 from app.gradcheck.report import OUT_OF_TIME, Report
-from app.gradcheck.target import Options
 from app.runtime.cancellation import Checkpoint
 from ops import Attrs, Claim, Example, Formula, Input, Surrogate
 from pullback.gradcheck.verdict import Comparison, Place, Tolerances

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from app.autodiff.draws import shape_of
 from app.gradcheck import sizes, sweep
-from app.gradcheck.target import Options, Target
+from app.gradcheck.options import Options
+from app.gradcheck.target import Target
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, InvalidInput, Op, Output, discover
 from tests.gradcheck.checking import CPU, entries, failed, report

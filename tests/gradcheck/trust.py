@@ -22,8 +22,9 @@ import numpy as np
 
 from app.errors import PullbackError
 from app.gradcheck.checks import CHECKS
+from app.gradcheck.options import Options
 from app.gradcheck.report import Step
-from app.gradcheck.target import Options, Target
+from app.gradcheck.target import Target
 from ops import Op, discover
 from tests.gradcheck.checking import CPU, planned
 from tests.gradcheck.hard import HARD
@@ -119,7 +120,7 @@ def _worst(hard: Hard, target: Target, entry: dict[str, Any]) -> float:
         attrs = narrow.point.spec.attrs.model_dump()
         where = Where(narrow.point.inputs, narrow.cotangents, narrow.vectors, attrs)
         try:
-            ratios = off(hard, where, narrow.in_mode(entry["mode"], target.device).values, dtype, kinds)
+            ratios = off(hard, where, narrow.in_mode(entry["mode"], target.options.device).values, dtype, kinds)
         except (PullbackError, ValueError, ZeroDivisionError):
             continue  # Neither the op nor mpmath needs to have a value at a special point.
         worst = max(worst, *(float(np.max(ratio, initial=0.0)) for ratio in ratios.values()))

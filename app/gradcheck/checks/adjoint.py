@@ -21,7 +21,7 @@ def check(target: Target) -> Iterator[Finding]:
     if not target.samples[0].claim.linear:
         yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent, so it has no jvp")
         return
-    comparison = Comparison(place, target.tolerances)
+    comparison = Comparison(place, target.options.tolerances)
     for nonsingular in target.nonsingular:
         sample = nonsingular
         if target.last != "products":

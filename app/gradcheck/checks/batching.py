@@ -32,7 +32,7 @@ def check(target: Target) -> Iterator[Finding]:
     if target.batching == "none":
         yield Finding(place, "skipped", "; ".join([UNCLAIMED, *_undeclared(target)]))
         return
-    comparison = Comparison(place, target.tolerances)
+    comparison = Comparison(place, target.options.tolerances)
     # Rows that share inputs, and rows of any rank, are compared in company alone.
     has_one_axis = target.batching != "leading_axes" and not target.op.shared
     for sample, subsample in zip(target.samples, target.subsamples, strict=True) if has_one_axis else ():
@@ -64,7 +64,7 @@ def _undeclared(target: Target) -> Iterator[str]:
     for batching, shared in _candidates(target.op):
         with suppress(ValueError, PullbackError):
             claimed = replace(target, op=replace(target.op, batching=batching, shared=shared))
-            comparison = Comparison(Place(NAME, dtype=target.widest), target.tolerances)
+            comparison = Comparison(Place(NAME, dtype=target.widest), target.options.tolerances)
             company = Company.of(claimed)
             company.compare(comparison)
             if comparison.verdict == "pass" and company.is_deterministic and not company.has_equal_rows:

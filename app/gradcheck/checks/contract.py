@@ -53,7 +53,7 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
             shapes = tuple(x.shape for x in subsample.point.inputs.values())
             if shapes not in seen and (narrow := target.in_dtype(subsample, dtype)) is not None:
                 seen |= set() if needs_all else {shapes}
-                sample = narrow.in_mode(mode, target.device)
+                sample = narrow.in_mode(mode, target.options.device)
                 if found := failure(sample, max(target.orders, default=1)):
                     order, error = found
                     slots = [entry.loc[-1] for entry in error.entries]

@@ -36,7 +36,7 @@ def check(target: Target) -> Iterator[Finding]:
     suspects, has_failed = sweep.suspects(target, 1), False
     for output in target.samples[0].cotangents:
         comparisons = {
-            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest), target.tolerances)
+            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest), target.options.tolerances)
             for name in target.samples[0].vectors
         }
         for subsample in (*target.nonsingular, *suspects):
@@ -51,7 +51,7 @@ def check(target: Target) -> Iterator[Finding]:
 def _check_special(target: Target) -> Iterator[Finding]:
     """Check the gradient at special points, or at a given point that has a kink: there, any subgradient is right."""
     comparisons: dict[str | None, Comparison] = {
-        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest), target.tolerances)
+        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest), target.options.tolerances)
         for name in (*target.samples[0].vectors, None)
     }
     is_given = target.inputs is not None

@@ -30,5 +30,6 @@ def _random_kernels(target: Target, sample: Sample) -> str:
     """Return which kernels draw random numbers, in words, "" if none does."""
     evaluation = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors)
     with op_errors(target.op.name):
-        kinds = graphs.random_kernels(modes.trace_of(evaluation.program, "graph", evaluation.leaves, target.device))
+        trace = modes.trace_of(evaluation.program, "graph", evaluation.leaves, target.options.device)
+        kinds = graphs.random_kernels(trace)
     return f"the op draws random numbers: {', '.join(kinds)}" if kinds else ""

@@ -45,7 +45,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _findings(target: Target, in_graph: Sample, mode: Mode) -> Iterator[Finding]:
     place = Place(NAME, mode=mode, dtype=target.widest)
-    rng, sample = target.rng(NAME), in_graph.in_mode(mode, target.device)
+    rng, sample = target.rng(NAME), in_graph.in_mode(mode, target.options.device)
     cotangents, vectors = (
         [{name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()} for _ in range(COUNT)]
         for named in (sample.cotangents, sample.vectors)
@@ -57,7 +57,7 @@ def _findings(target: Target, in_graph: Sample, mode: Mode) -> Iterator[Finding]
     for kind, evaluation in _many(target, sample, stack(cotangents), stack(vectors)).items():
         target.checkpoint()
         where = replace(place, order=ORDERS[kind])
-        comparison = Comparison(where, target.tolerances)
+        comparison = Comparison(where, target.options.tolerances)
         try:
             found = evaluation.run()
         except OpFailed as error:

@@ -34,9 +34,9 @@ def _findings(target: Target, order: int) -> Iterator[Finding]:
         derived = _derived(target, sample, order - SECOND)
         own = derived.samples[0]
         for name in own.vectors:
-            inputs.setdefault(name, Comparison(replace(place, input=name), target.tolerances))
+            inputs.setdefault(name, Comparison(replace(place, input=name), target.options.tolerances))
         for name in own.cotangents:
-            outputs.setdefault(name, Comparison(replace(place, output=name), target.tolerances))
+            outputs.setdefault(name, Comparison(replace(place, output=name), target.options.tolerances))
         compare_x_slots(derived, own, inputs)
         compare_dy_slots(derived, own, outputs)
     what, against = f"the derivative of order {order} in", f"the numeric derivative of order {order - 1}"

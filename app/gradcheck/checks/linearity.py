@@ -49,7 +49,7 @@ def check(target: Target) -> Iterator[Finding]:
     rng = target.rng(NAME)
     for sample in target.nonsingular:
         for identity in _identities(sample, rng):
-            new = {name: Comparison(replace(place, input=name), target.tolerances) for name in sample.vectors}
+            new = {name: Comparison(replace(place, input=name), target.options.tolerances) for name in sample.vectors}
             _compare(sample, identity, comparisons.setdefault((identity.left, identity.right), new))
     for (left, right), by_input in comparisons.items():
         for name, comparison in by_input.items():
@@ -85,7 +85,7 @@ def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Compa
         is_finite = np.logical_and.reduce([np.isfinite(np.asarray(x, np.float64)) for x in known])
         status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
         bound = sample.error_bound(("gradients", name), sample.point.spec.dtype)
-        # Near an overflow the bound is infinite, and 0 times it is no number.
+        # Near an overflow the bound is infinite, and 0 times infinity is NaN.
         bar = (identity.error * bound if identity.error else np.zeros_like(bound)) + least
         index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=identity.cotangents)
         comparison.add(found[name], expected, bar, status=status, index=index, calls=some)

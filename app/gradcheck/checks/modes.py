@@ -27,7 +27,7 @@ def check(target: Target) -> Iterator[Finding]:
     """Compare every mode, and every device, with mode graph on the first device."""
     for mode in target.modes:
         if mode != "graph":
-            yield from _compare(target, mode, target.device, f"mode {mode}")
+            yield from _compare(target, mode, target.options.device, f"mode {mode}")
     for name, device in list(target.options.devices.items())[1:]:
         yield from _compare(target, "graph", device, name)
 

@@ -27,7 +27,7 @@ def check(target: Target) -> Iterator[Finding]:
         # TensorFlow copies memory that is not aligned, and the copy would hide the change.
         leaves = [_aligned(leaf) for leaf in evaluation.leaves]
         with op_errors(target.op.name):
-            modes.run(evaluation.program, "graph", leaves, target.device)
+            modes.run(evaluation.program, "graph", leaves, target.options.device)
         for name, leaf, before in zip(evaluation.program.leaf_names, leaves, evaluation.leaves, strict=True):
             points += leaf.size
             changed = _as_bytes(leaf) != _as_bytes(before)

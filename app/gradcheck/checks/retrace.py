@@ -29,11 +29,11 @@ def check(target: Target) -> Iterator[Finding]:
         fields = one.op, one.dtype, one.static, one.transforms, one.kept, one.batched
         programs = [program_of((*fields, turn)) for turn in range(RETRACES + 1)]
         with op_errors(target.op.name):
-            runs = (modes.run(program, "graph", leaves, target.device) for program in programs)
+            runs = (modes.run(program, "graph", leaves, target.options.device) for program in programs)
             first, *others = map(evaluation.finish, runs)
             again = [Repeated(sample, values, first) for values in others]
             if any(not each.is_equal(key) for each in again for key in first):
-                graph, *fresh = (modes.trace_of(each, "graph", leaves, target.device) for each in programs)
+                graph, *fresh = (modes.trace_of(each, "graph", leaves, target.options.device) for each in programs)
                 known = graphs.contents(graph)
                 why = OTHER_GRAPH if any(graphs.contents(other) != known for other in fresh) else why
         repeated += again

@@ -39,7 +39,7 @@ NO_OPERATION = (
 def check(target: Target) -> Iterator[Finding]:
     """Check the x slots, the dy slots and the composite."""
     first, place = target.samples[0], Place(NAME, 2, dtype=target.widest)
-    claims, tolerances = first.claim, target.tolerances
+    claims, tolerances = first.claim, target.options.tolerances
     is_smooth = isinstance(claims.first, Derivative) and isinstance(claims.second, Derivative) and claims.linear
     inputs, squares = (
         {name: Comparison(replace(place, input=name), tolerances) for name in names}

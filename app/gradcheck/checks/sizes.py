@@ -213,7 +213,7 @@ def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None
 
 def _compare(target: Target, place: Place, sample: Sample) -> Iterator[Finding]:
     """Compare with care at one point: few numbers one by one, and all of them along random directions."""
-    few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.tolerances
+    few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.options.tolerances
     if place.order == 0:
         comparison = Comparison(place, tolerances)
         value.compare_values(comparison, value.forward_alone(sample), value.of_bounds(sample))

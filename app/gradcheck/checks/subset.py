@@ -20,7 +20,7 @@ def check(target: Target) -> Iterator[Finding]:
         yield Finding(place, "skipped", "only one input is differentiable")
         return
     for name in names:
-        comparison = Comparison(replace(place, input=name), target.tolerances)
+        comparison = Comparison(replace(place, input=name), target.options.tolerances)
         for sample in target.nonsingular:
             target.checkpoint()
             key, cotangents = ("gradients", name), sample.cotangents

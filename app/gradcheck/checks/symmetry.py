@@ -27,7 +27,7 @@ def check(target: Target) -> Iterator[Finding]:
     if not all(isinstance(order, Derivative) for order in (claim.first, claim.second)):
         yield Finding(place, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    comparison, rng = Comparison(place, target.tolerances), target.rng(NAME)
+    comparison, rng = Comparison(place, target.options.tolerances), target.rng(NAME)
     for sample in target.nonsingular:
         if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
             _by_entry(target, sample, comparison)

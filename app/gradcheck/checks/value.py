@@ -29,12 +29,12 @@ def check(target: Target) -> Iterator[Finding]:
         return
     for dtype in target.dtypes:
         place = Place(NAME, 0, dtype=dtype)
-        comparison = Comparison(place, target.tolerances)
+        comparison = Comparison(place, target.options.tolerances)
         try:
             for subsample in target.subsamples:
                 if (sample := target.in_dtype(forward_alone(subsample), dtype)) is not None:
                     compare_values(comparison, sample, of_bounds(subsample))
-            others = Comparison(place, target.tolerances) if target.op.sample else comparison
+            others = Comparison(place, target.options.tolerances) if target.op.sample else comparison
             for sample in target.special_samples if dtype == target.widest else ():
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):

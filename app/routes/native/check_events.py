@@ -13,10 +13,10 @@ from app.execution.check_steps import Check, Limits
 from app.execution.engine import Engine
 from app.gradcheck import record
 from app.gradcheck.job import Job
+from app.gradcheck.options import Options
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.places import merge
 from app.gradcheck.report import Step
-from app.gradcheck.target import Options
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
 from pullback.gradcheck.verdict import Verdict, worst_verdict

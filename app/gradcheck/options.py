@@ -1,0 +1,38 @@
+"""The options of a check, as a request sets them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ops import Mode
+from pullback.gradcheck.verdict import Tolerances
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to check; ``None`` stands for all that the op has.
+
+    With ``record``, values and derivatives are recorded as well. ``absolute`` and ``relative`` widen every comparison
+    of numbers. ``work`` is the most numbers that one numeric derivative may evaluate; ``devices`` maps our names to
+    TensorFlow's, and the others are compared with the first.
+    """
+
+    devices: Mapping[str, str]
+    dtypes: tuple[str, ...] | None = None
+    modes: tuple[Mode, ...] | None = None
+    orders: tuple[int, ...] = (1, 2)
+    seed: int = 0
+    absolute: float = 0.0
+    relative: float = 0.0
+    work: int = 1 << 24
+    max_elements: int = 1 << 22
+    record: bool = False
+
+    @property
+    def tolerances(self) -> Tolerances:
+        """What the request adds to every error bar."""
+        return Tolerances(self.absolute, self.relative)
+
+    @property
+    def device(self) -> str:
+        """TensorFlow's name of the device that the checks run on."""
+        return next(iter(self.devices.values()))
