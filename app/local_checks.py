@@ -45,8 +45,8 @@ MAX_MESSAGE, BROKEN = 1 << 20, 70
 def main(descriptor: int) -> NoReturn:
     """Run the request in each message on the socket ``descriptor``; end with the socket.
 
-    A message is JSON, and comes with the pipe for its events. It ends the request that still runs. After the last event
-    the pipe has a line with the status of the copy and its last evaluation, if the status is not 0.
+    A message is JSON, and comes with the pipe for its events. A new message ends the request that still runs. If a copy
+    ends with a status other than 0, the last line in the pipe has the status and the last evaluation.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -21,7 +21,7 @@ from app.http.keys import Keys
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
 SMALL, TURN, EACH = 1 << 13, 1 << 17, 1 << 10
-# How long the rest of a request with a known prefix may take. Then the general path waits for it.
+# How long the fast path waits for the rest of a request with a known prefix. After that, the general path waits.
 PATIENCE_S = 0.05
 
 
@@ -75,7 +75,7 @@ class Pending:
     def __init__(self, budget: Budget, lifecycle: Lifecycle, keys: Keys | None = None) -> None:
         """Start with none."""
         self._budget, self._lifecycle, self._keys = budget, lifecycle, keys
-        # To remove the first item of a dict takes time for all that have been removed before.
+        # Not dicts: removing the first item of a dict takes time for each item that was removed before it.
         self.small, self.large = OrderedDict[Connection, PendingRequest](), OrderedDict[Connection, PendingRequest]()
         self.taken = dict[Connection, PendingRequest]()
         self._parts = dict[Connection, _Part]()
