@@ -186,7 +186,7 @@ class Batches:
         return self._runs_inline.get((packing, length))
 
     def note(self, packing: Packing, size: int, seconds: float) -> None:
-        """Keep whether evaluations with ``size`` units run inline, after a run of them.
+        """Decide whether evaluations with ``size`` units run inline, after a run that took ``seconds``.
 
         They do if they are brief, and do only what is known to end soon.
         """
@@ -267,7 +267,7 @@ class Batches:
                 del self._open[batch_key]
 
     def _measure(self, batch: _Batch) -> None:
-        """Run and count a batch, and keep whether its like run inline, unless a part of it did not run."""
+        """Run, count and time a batch; if its evaluations ran together, decide whether such batches run inline."""
         began = time.perf_counter()
         is_typical = batch.run()
         ended = time.perf_counter()
