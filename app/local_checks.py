@@ -25,8 +25,9 @@ from app.execution.check_steps import Limits
 from app.execution.engine import Engine
 from app.graphs.installed import ENDING, with_graphs
 from app.requests.fields import read
-from app.routes.native.check_events import Requested, spell_nonfinite
+from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
+from app.routes.native.nonfinite import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
 from app.runtime.forks import fork, signal_at_parents_death

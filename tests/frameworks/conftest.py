@@ -57,6 +57,12 @@ def remote(request: pytest.FixtureRequest, url: str) -> Callable[..., Any]:
     return partial(importlib.import_module(f"pullback.{module_of(request.config)}").remote, url=url)
 
 
+@pytest.fixture
+def compose(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return the function that makes one remote function of several."""
+    return importlib.import_module(f"pullback.{module_of(request.config)}").compose
+
+
 @pytest.fixture(scope="session")
 def url(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("url")

@@ -41,6 +41,22 @@ def test_the_second_order_that_the_author_declared_arrives(remote, adapter, way)
     np.testing.assert_allclose(hessian(X), np.diag(1 - np.exp(X)), rtol=1e-12)
 
 
+def test_a_composition_takes_a_request_for_each_derivative(remote, compose, adapter, way, count) -> None:
+    log1pexp, safe_norm, square = map(remote, ("log1pexp", "safe_norm", "square"))
+    loss = compose(lambda x: log1pexp(safe_norm(square(x))) * 2)
+    step, hessian = adapter.value_and_gradient(loss, way), adapter.hessian(loss, way)
+    count()
+    for x in (X, X + 0.5):
+        r = np.linalg.norm(x**2)
+        slope, bend, dr = 2 / (1 + np.exp(-r)), 2 / ((1 + np.exp(-r)) * (1 + np.exp(r))), 2 * x**3 / r
+        y, gradient = step(x)
+        assert count() == 1
+        np.testing.assert_allclose(y, 2 * np.log1p(np.exp(r)), rtol=1e-12)
+        np.testing.assert_allclose(gradient, slope * dr, rtol=1e-12)
+    curvature = np.diag(6 * x**2 / r) - np.outer(dr, dr) / r
+    np.testing.assert_allclose(hessian(x), bend * np.outer(dr, dr) + slope * curvature, rtol=1e-10)
+
+
 def test_a_scalar_and_its_gradient_are_one_request(remote, adapter, way, count) -> None:
     step = adapter.value_and_gradient(remote("safe_norm"), way)
     for scale in (1.0, 2.0):

@@ -189,3 +189,43 @@ def test_arrays_that_their_type_shards(remote, way) -> None:
         x = jax.device_put(np.arange(8, dtype=np.float32), NamedSharding(mesh, P("i")))
         for ours, theirs in ((f, softplus), (jax.grad(lambda x: f(x).sum()), jax.grad(lambda x: softplus(x).sum()))):
             np.testing.assert_allclose(way(ours)(x), way(theirs)(x), rtol=1e-6)
+
+
+@WAYS
+def test_value_gradient_and_hessian_product_of_a_composition_take_a_request_each(remote, compose, count, way) -> None:
+    log1pexp, safe_norm, matvec = map(remote, ("log1pexp", "safe_norm", "matvec"))
+    loss = compose(lambda a, x: log1pexp(safe_norm(matvec(a, x))))
+    a, v = jnp.array([[1.0, 2.0], [0.5, -1.0]]), jnp.array([1.0, -2.0])
+
+    def local(a: jax.Array, x: jax.Array) -> jax.Array:
+        return softplus(jnp.linalg.norm(a @ x))
+
+    def product(f: Callable[..., Any], x: jax.Array) -> jax.Array:
+        return jax.jvp(jax.grad(partial(f, a)), (x,), (v,))[1]
+
+    count()
+    for x in (jnp.array([0.25, 1.0]), jnp.array([1.0, 0.5])):
+        found = jax.block_until_ready(way(partial(product, loss))(x))
+        # Under jit, JAX drops the value and the gradient, which nothing uses.
+        assert count() == (1 if way is jax.jit else 3)
+        np.testing.assert_allclose(found, product(local, x), rtol=1e-5)
+
+
+@WAYS
+def test_points_of_a_composition_share_requests_under_vmap(remote, compose, count, way) -> None:
+    log1pexp, safe_norm, square = map(remote, ("log1pexp", "safe_norm", "square"))
+    loss = compose(lambda x: log1pexp(safe_norm(square(x))))
+    rows, v = jnp.linspace(0.25, 2.0, 40).reshape(20, 2), jnp.array([1.0, -2.0])
+
+    def local(x: jax.Array) -> jax.Array:
+        return softplus(jnp.linalg.norm(x**2))
+
+    def product(f: Callable[..., Any]) -> Callable[[jax.Array], jax.Array]:
+        return lambda x: jax.jvp(jax.grad(f), (x,), (v,))[1]
+
+    count()
+    for derivative in (jax.value_and_grad, product):
+        found, expected = (jax.block_until_ready(way(jax.vmap(derivative(f)))(rows)) for f in (loss, local))
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), found, expected)
+        # The values, the gradients and the products of all points: never a request for each of them.
+        assert count() <= 4

@@ -97,3 +97,18 @@ def test_a_pickle_has_the_key_of_the_environment_in_another_process(secret, prox
     file.write_bytes(pickle.dumps(compiled([x], [y, pytensor.grad(y.sum(), x)])))
     assert python(LOADED, file, PULLBACK_KEY="theirs").split() == ["[0.5", "0.5", "0.5]"]
     assert proxy.new("Authorization") == ["Bearer theirs"]
+
+
+def test_the_hessian_product_of_a_composition_is_one_request(remote, compose, count) -> None:
+    log1pexp, safe_norm, square = map(remote, ("log1pexp", "safe_norm", "square"))
+    x, v = pt.dvector("x"), pt.dvector("v")
+    loss = compose(lambda x: log1pexp(safe_norm(square(x))))
+    local = pt.softplus(pt.sqrt((x**4).sum()))
+
+    def product(y: pt.TensorVariable) -> np.ndarray:
+        gradient = pytensor.grad(y, x)
+        return compiled([x, v], pytensor.grad((gradient * v).sum(), x))(X, np.array([1.0, -2.0, 0.5]))
+
+    found = product(loss(x))
+    assert count() == 1
+    np.testing.assert_allclose(found, product(local), rtol=1e-10)

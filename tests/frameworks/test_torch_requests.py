@@ -172,3 +172,14 @@ def test_the_text_in_a_graph_is_json_without_secrets(secret) -> None:
     text = json.loads(pullback.torch._text(p.vjp))
     assert set(text) == {"name", "url", "attrs", "mode", "timeout", "deadline", "handle", "path"}
     assert pullback.torch._derivative_of(pullback.torch._text(p.vjp)) == p.vjp
+
+
+def test_value_gradient_and_hessian_product_of_a_composition_take_a_request_each(remote, compose, count) -> None:
+    log1pexp, safe_norm, square = map(remote, ("log1pexp", "safe_norm", "square"))
+    loss, v = compose(lambda x: log1pexp(safe_norm(square(x)))), torch.tensor([1.0, -2.0, 0.5])
+    x = point()
+    count()
+    found = torch.autograd.functional.hvp(loss, x, v)[1]
+    assert count() == 3
+    expected = torch.autograd.functional.hvp(lambda x: softplus(torch.linalg.norm(x**2)), x, v)[1]
+    assert_close(found, expected)
