@@ -73,7 +73,7 @@ test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cas
 
 # The steps, by default all: make release-check STEPS="thorough sanitize"
 STEPS :=
-release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make test-all` leaves out, for hours, and tell what passed
+release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make test-all` leaves out, for hours, and list what passed
 	@$(VENV)/bin/python -m tests.release_check $(STEPS)
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose

@@ -25,8 +25,9 @@ from app.execution.check_steps import Limits
 from app.execution.engine import Engine
 from app.graphs.installed import ENDING, with_graphs
 from app.requests.fields import read
-from app.routes.native.check_events import Requested, spell_nonfinite
+from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
+from app.routes.native.nonfinite import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
 from app.runtime.forks import fork, signal_at_parents_death
@@ -45,8 +46,8 @@ MAX_MESSAGE, BROKEN = 1 << 20, 70
 def main(descriptor: int) -> NoReturn:
     """Run the request in each message on the socket ``descriptor``; end with the socket.
 
-    A message is JSON, and comes with the pipe for its events. It ends the request that still runs. After the last event
-    the pipe has a line with the status of the copy and its last evaluation, if the status is not 0.
+    A message is JSON, and comes with the pipe for its events. A new message ends the request that still runs. If a copy
+    ends with a status other than 0, the last line in the pipe has the status and the last evaluation.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -47,7 +47,7 @@ that our method gets, because their defaults do not depend on the function's sca
 
 
 class Estimate(NamedTuple):
-    """A derivative estimated by a method, with its error bar; ``answered`` tells whether the method reports success."""
+    """A derivative estimated by a method, with its error bar; ``answered`` says whether the method reports success."""
 
     value: float
     bar: float

@@ -60,7 +60,7 @@ def draws(n: int) -> Iterator[tuple[Array, Array]]:
 
 
 def is_gradient(found: Array, x: Array, dy: Array) -> bool:
-    """Tell whether ``found`` is dy σ(x), in float32."""
+    """Return whether ``found`` is dy σ(x), in float32."""
     return found.shape == x.shape and np.allclose(found, dy / (1 + np.exp(-x.astype(float))), rtol=1e-5, atol=1e-6)
 
 

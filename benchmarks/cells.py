@@ -67,7 +67,7 @@ CELLS = (Cell(10, 1), Cell(10, 16), Cell(10, 64), Cell(1000, 16), Cell(LARGE, 1)
 
 
 def wanted(name: str, cell: Cell) -> bool:
-    """Tell whether to measure a candidate in a cell.
+    """Return whether to measure a candidate in a cell.
 
     Without HTTP there are no connections, but large requests are compared with its single caller. UM-Bridge takes
     seconds for each large request and runs them one at a time, so four at once only wait.

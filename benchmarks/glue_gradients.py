@@ -54,7 +54,7 @@ def joined(a: Array, b: Array, dy: Array) -> tuple[Array, Array]:
 
 
 def reshaped(x: Array, dy: Array, **attrs: int) -> Array:
-    """dx = dy but for its shape."""
+    """dx = dy in the shape of x."""
     del attrs
     return dy.reshape(x.shape)
 

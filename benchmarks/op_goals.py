@@ -86,11 +86,11 @@ class Goal(NamedTuple):
         return f"{figure(value)}{self.unit}"
 
     def applies(self, one: Measured) -> bool:
-        """Tell whether it is a goal for this op."""
+        """Return whether it is a goal for this op."""
         return self.whose == "every op" or one.rows_are_independent == (self.whose == "ops with independent rows")
 
     def is_met(self, value: float) -> bool:
-        """Tell whether a figure is within the bound."""
+        """Return whether a figure is within the bound."""
         return value >= self.target if self.at_least else value <= self.target
 
 

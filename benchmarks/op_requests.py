@@ -38,7 +38,7 @@ class Point:
         return np.concatenate([dy.ravel() for dy in self.cotangents.values()])
 
     def is_gradient(self, found: Array) -> bool:
-        """Tell whether these are its gradients in one vector, except for rounding."""
+        """Return whether these are its gradients in one vector, except for rounding."""
         expected = self.case.flat_gradient(self.parameters, self.sens)
         bound = TOLERANCE * float(np.abs(expected).max())
         return found.shape == expected.shape and float(np.abs(found - expected).max()) <= bound

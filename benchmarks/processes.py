@@ -39,7 +39,7 @@ class Unavailable(Exception):
 class Recipe:
     """How to start a server: its command at a port, the path that answers once it is up, and its Python.
 
-    ``environment`` adds to the process's variables, ``pinned`` tells whether it has a separate environment, and
+    ``environment`` adds to the process's variables, ``pinned`` says whether it has a separate environment, and
     ``shares`` names the server whose environment it uses, if any.
     """
 

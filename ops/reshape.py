@@ -1,6 +1,6 @@
 r"""All numbers of a tensor as a matrix, in row-major order: glue for graphs of ops.
 
-y = x but for its shape; dx = dy but for its shape; the second order is 0. Smooth everywhere.
+y = x in another shape; dx = dy in the shape of x; the second order is 0. Smooth everywhere.
 
 Source: TensorFlow's own op ``tf.reshape``, with its gradient.
 """

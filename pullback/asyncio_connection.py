@@ -214,7 +214,7 @@ class Rest(asyncio.BufferedProtocol):
         self.connection_lost = connection.connection_lost
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the memory for what is missing."""
+        """Return the memory for the bytes that are still to come."""
         return self._rest
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -52,7 +52,7 @@ class Body(NamedTuple):
 
 
 TensorsByField: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""TensorsByField by field and name: arrays, or what has no dtype as JSON values."""
+"""Tensors by field and name: arrays, or JSON values for those without a dtype."""
 Layout: TypeAlias = tuple[tuple[str, tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]], ...]
 """Fields, each with the names, dtypes and shapes of its arrays."""
 

@@ -72,7 +72,7 @@ class Contract(OpSummary):
     """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
 
     If ``batching_varies`` with the attributes, ``batching`` is that of the defaults. ``shared`` names the inputs
-    without rows. ``row_calls`` tells of shapes of rows how many share a call, or why none do.
+    without rows. ``row_calls`` has shapes of rows, and how many of each share a call, or why none do.
     """
 
     doc: str = ""

@@ -140,13 +140,13 @@ def _jvp(
     found: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
     if not is_derived:
         return outputs, found
-    live = [ad.instantiate_zeros(tangents[i]) for i in p.differentiable_inputs]
+    seeds = [ad.instantiate_zeros(tangents[i]) for i in p.differentiable_inputs]
     differentiate = partial(_bind, p=p.jvp)
     if batched:
         # The directions of the last derivation, and their tangents, are many; the point is one.
         axes = [None if i < p.parent.arity else 0 for i in range(p.arity)]
         differentiate = jax.vmap(differentiate, in_axes=(*axes, *(axes[i] for i in p.differentiable_inputs)))
-    for i, tangent in zip(p.differentiable_outputs, differentiate(*primals, *live), strict=True):
+    for i, tangent in zip(p.differentiable_outputs, differentiate(*primals, *seeds), strict=True):
         found[i] = tangent
     return outputs, found
 
@@ -158,8 +158,8 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, p: Derivative, batched: 
     """Transpose in the directions of the last derivation: a jvp and a vjp are each other's transposes."""
     at = arrays[: p.parent.arity]
     transposed = p.parent.vjp if p.path[-1] == "jvp" else p.parent.jvp
-    live = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
-    found = _bind(*at, *live, p=transposed, batched=batched, ahead=ahead)
+    seeds = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    found = _bind(*at, *seeds, p=transposed, batched=batched, ahead=ahead)
     is_linear = [ad.is_undefined_primal(array) for array in arrays[len(at) :]]
     return [*(None for _ in at), *(x if linear else None for x, linear in zip(found, is_linear, strict=True))]
 

@@ -17,7 +17,7 @@ TRY_AGAIN = (429, 503)
 
 
 def checked(name: str, seconds: float | None) -> float | None:
-    """Return the seconds of an argument, ``None`` for no limit: infinity is none; raise ``BadArgument``."""
+    """Return the seconds of an argument, ``None`` for no limit, such as infinity; raise ``BadArgument``."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:

@@ -49,7 +49,7 @@ class LocalChecks(Closing):
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=(other.fileno(),),
-                # Ctrl-C ends the command, which prints what it has, and then this process.
+                # Ctrl-C must end the command only: it prints the results so far, and then ends this process.
                 start_new_session=True,
             )
 

@@ -111,16 +111,17 @@ class RemoteOp(Op):
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Report which inputs derivatives connect with which outputs."""
-        live = [i in self.p.differentiable_inputs and x.type.dtype in float_dtypes for i, x in enumerate(node.inputs)]
-        return [[i and o in self.p.differentiable_outputs for o in range(len(node.outputs))] for i in live]
+        differentiable = self.p.differentiable_inputs
+        is_seeded = [i in differentiable and x.type.dtype in float_dtypes for i, x in enumerate(node.inputs)]
+        return [[i and o in self.p.differentiable_outputs for o in range(len(node.outputs))] for i in is_seeded]
 
     def pullback(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
     ) -> list[Variable]:
         """Return cotangents of the inputs."""
         self._is_differentiated = True
-        live = [_direction(cotangents[i], outputs[i]) for i in self.p.differentiable_outputs]
-        found = iter(RemoteOp(self.p.vjp).make_node(*inputs, *live).outputs)
+        seeds = [_direction(cotangents[i], outputs[i]) for i in self.p.differentiable_outputs]
+        found = iter(RemoteOp(self.p.vjp).make_node(*inputs, *seeds).outputs)
         return [next(found) if i in self.p.differentiable_inputs else DisconnectedType()() for i in range(len(inputs))]
 
     def pushforward(
@@ -128,8 +129,8 @@ class RemoteOp(Op):
     ) -> list[Variable]:
         """Return tangents of the outputs."""
         self._is_differentiated = True
-        live = [_direction(tangents[i], inputs[i]) for i in self.p.differentiable_inputs]
-        found = iter(RemoteOp(self.p.jvp).make_node(*inputs, *live).outputs)
+        seeds = [_direction(tangents[i], inputs[i]) for i in self.p.differentiable_inputs]
+        found = iter(RemoteOp(self.p.jvp).make_node(*inputs, *seeds).outputs)
         return [
             next(found) if i in self.p.differentiable_outputs else DisconnectedType()() for i in range(len(outputs))
         ]

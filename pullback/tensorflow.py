@@ -11,8 +11,8 @@
     tape.gradient(y, x)
 
 The gradient of each function is the function one derivation further. It is recorded and registered with the same calls
-that ``tf.custom_gradient`` makes, but for the op of the graph itself: ``tf.custom_gradient`` loses a gradient, and then
-answers zero, where ``pfor`` copies the op, as in ``GradientTape.jacobian``, and with a ``ForwardAccumulator`` in
+that ``tf.custom_gradient`` makes, except for the op of the graph itself: ``tf.custom_gradient`` loses a gradient, and
+then answers zero, where ``pfor`` copies the op, as in ``GradientTape.jacobian``, and with a ``ForwardAccumulator`` in
 ``tf.function``.
 
 TensorFlow calls the functions in this process, so XLA does not compile a graph that has them, and a saved model does

@@ -77,8 +77,8 @@ class _Remote(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
-        live = [cotangents[i] for i in p.differentiable_outputs]
-        found = _derivative(p.vjp, p, ctx.batched, [*tensors, *live])
+        seeds = [cotangents[i] for i in p.differentiable_outputs]
+        found = _derivative(p.vjp, p, ctx.batched, [*tensors, *seeds])
         gradients = [None] * (3 + p.arity)
         for i, x in zip(p.differentiable_inputs, found, strict=True):
             # The inputs that a batch shares get the sum of its gradients.
@@ -89,8 +89,8 @@ class _Remote(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
         given = tangents[3:]
-        live = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.differentiable_inputs]
-        found = dict(zip(p.differentiable_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *live]), strict=True))
+        seeds = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.differentiable_inputs]
+        found = dict(zip(p.differentiable_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *seeds]), strict=True))
         return tuple(found.get(i) for i in range(ctx.count))
 
     @staticmethod
@@ -163,8 +163,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None
 def _backward(ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     p, tensors = ctx.p, ctx.saved_tensors
     given = ((cotangents[i], *ctx.types[i]) for i in p.differentiable_outputs)
-    live = [tensors[0].new_zeros(shape, dtype=dtype) if x is None else x for x, shape, dtype in given]
-    found = dict(zip(p.differentiable_inputs, _operator(_text(p.vjp), False, False, [*tensors, *live]), strict=True))
+    seeds = [tensors[0].new_zeros(shape, dtype=dtype) if x is None else x for x, shape, dtype in given]
+    found = dict(zip(p.differentiable_inputs, _operator(_text(p.vjp), False, False, [*tensors, *seeds]), strict=True))
     return None, None, None, [found.get(i) for i in range(p.arity)]
 
 

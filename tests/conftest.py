@@ -1,4 +1,4 @@
-"""The service as its users meet it: a process of its own, on a free port."""
+"""The service as its users run it: a separate process, on a free port."""
 
 import contextlib
 import functools
@@ -63,7 +63,7 @@ class Service:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            # A group of its own, as in a terminal: Ctrl-C goes to all of a group.
+            # In a separate process group, as in a terminal: Ctrl-C goes to all processes of a group.
             start_new_session=True,
         )
         return cls(process, log)

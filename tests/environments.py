@@ -1,7 +1,7 @@
 """Tests that run in other environments, with a service that runs in this one.
 
 An environment is a folder ENVIRONMENTS/NAME with its own Python. Two cores run two environments at a time, each
-with a service of its own, because some tests read its counters.
+with a separate service, because some tests read its counters.
 """
 
 import itertools

@@ -102,8 +102,7 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
         else:
             message = f"shape {list(x.shape)} does not match {shape_text(slot.shape)}"
             faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(x.shape)))
-    if faults.entries:
-        faults.check()
+    faults.check()
     if spec.op.sizes is not None:
         dims |= _sizes(spec.op, dims)
     for slot in spec.op.outputs:
@@ -206,8 +205,7 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
             arrays[name] = decode(value, dtypes[name], (field, name))
         except Unprocessable as error:
             faults.entries.extend(error.entries)
-    if faults.entries:
-        faults.check()
+    faults.check()
     return arrays
 
 

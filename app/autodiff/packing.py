@@ -24,7 +24,7 @@ KEPT = 8192
 class NotPackable(Exception):
     """The op does not do what its packing needs: a result has another shape, or rows depend on each other.
 
-    A run of each evaluation by itself reports a fault, or has the right results.
+    Run each evaluation alone: it reports the fault, or has the right results.
     """
 
 

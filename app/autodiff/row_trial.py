@@ -1,6 +1,6 @@
 """The trial of rows: whether a row has the same bits whatever rows are beside it, tested before the first shared call.
 
-Kernels choose their way by shapes alone, so that a test on random rows of a shape is strong evidence for all rows of
+Kernels choose an algorithm by shapes alone, so a test on random rows of a shape is strong evidence for all rows of
 this shape. But an author may declare rows that depend on each other. So the trial compares, bit for bit, rows at every
 position, beside other rows, beside copies of themselves, and beside NaN, infinity, 0 and numbers of extreme size. And
 it compares padded rows with rows that are not padded, whose results may differ by rounding only.
@@ -32,9 +32,9 @@ BATCHES = 6
 LONE = 8
 # How many rows are drawn beyond those of a call, and by how many places the rows of a call are moved at most.
 MORE, SHIFTS = 4, 16
-# How long a row may take by itself, at best of at least so many runs, the first of which may trace, and of more for a
-# moment. Its own time is at most the wall time, which is longer on a busy machine, and at most the CPU time of the
-# process, which other threads share. A row may wait: on a busy machine, all do.
+# How long a row may take alone: the best of at least ``RUNS`` runs, of which the first may trace, and of further runs
+# until ``MOMENT_S`` have passed. Its time is the less of the wall time, which is longer on a busy machine, and the CPU
+# time of the process, which other threads share. The wall time may be longer, up to ``WAITS_S``.
 LONGEST_S, WAITS_S, RUNS, MOMENT_S = 6e-3, 0.05, 2, 0.5
 # A row must have another beside it.
 FEWEST = 2
@@ -42,18 +42,18 @@ FEWEST = 2
 FLOATS, INTEGERS = "fV", "iu"
 # Beside these, other rows must keep their bits. Some are special only in some dtypes.
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 7.5, -7.5, 1e8, -1e8, 3e30, 1e-40, 1e-310, 1e300)
-# Integers beside which other rows must keep their bits too, and how far others are above the largest drawn one: an
-# index beyond its row may lead into the next one.
+# Integers beside which other rows must keep their bits too, and how far further ones are above the largest drawn one:
+# an index that is out of range for its row may address the next row.
 SPECIAL_INTEGERS, ABOVE = (-1, 99), (1, 2, 3)
 # How far a padded row may be from one that is not padded, relative to the largest number of its result, by item size.
 NEAR = {2: 0.2, 4: 1e-3, 8: 1e-6}
-# How many times the change that the last bits of all numbers make is taken for rounding.
+# Rounding may be this many times as large as the change of a result when the last bits of all inputs change.
 SHAKEN = 64
 # Sizes of evaluations that are run as they are, to be compared.
 UNPADDED = (1, 1, 1, 3)
 # The values of a number attribute that are tried besides those of the request and the examples: a v + b for (a, b).
 OTHER_NUMBERS = ((1.5, 0.5), (-0.75, -0.25), (0.5, 0.0))
-# What ends an evaluation that no caller waits for, or that has no memory: the next one tries again.
+# Errors of an evaluation that was cancelled, or had too little memory: the next evaluation repeats the trial.
 ENDED = (tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)
 BESIDE = "the bits of a row depend on its position or on the rows beside it"
 
@@ -65,8 +65,8 @@ class _Apart(Exception):
 def _is_near(value: Array, expected: Array, shaken: Array, largest: float) -> bool:
     """Return whether two results are equal up to rounding, and have NaN and infinity at the same places.
 
-    ``shaken`` is the result where the last bits of all numbers have changed: where terms cancel, that shows how far
-    rounding may lead. ``largest`` is the largest number in all results, from which a difference may be left.
+    ``shaken`` is the result for inputs whose last bits have changed: where terms cancel, it shows how large rounding
+    errors may be. ``largest`` is the largest number in all results, which may have cancelled in this one.
     """
     if value.dtype.kind in "iub":
         return np.array_equal(value, expected)

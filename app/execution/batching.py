@@ -27,11 +27,11 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 # Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
 INLINE_S = 2e-3
-# The same for an evaluation that cannot share a call: many of them may wait, each for all before it.
+# The same for an evaluation that cannot share a call: if many arrive, each waits for all before it.
 INLINE_ALONE_S = 5e-4
-# For how many kinds of batches that is known; the oldest makes room for another, and is measured again.
+# The most kinds of batches whose times are kept; a new one replaces the oldest, which is then measured again.
 MEASURED = 8192
-# How much later than the first deadline of a batch another may be.
+# How much later than the deadline of its first evaluation the others of a batch may have theirs.
 PATIENCE_S = 1.0
 
 
@@ -187,7 +187,7 @@ class Batches:
         return self._runs_inline.get((packing, length))
 
     def note(self, packing: Packing, size: int, seconds: float) -> None:
-        """Keep whether evaluations with ``size`` units run inline, after a run of them.
+        """Decide whether evaluations with ``size`` units run inline, after a run that took ``seconds``.
 
         They do if they are brief, and do only what is known to end soon.
         """
@@ -270,7 +270,7 @@ class Batches:
                 del self._open[batch_key]
 
     def _measure(self, batch: _Batch) -> None:
-        """Run and count a batch, and keep whether its like run inline, unless a part of it did not run."""
+        """Run, count and time a batch; if its evaluations ran together, decide whether such batches run inline."""
         began = time.perf_counter()
         is_typical = batch.run()
         ended = time.perf_counter()

@@ -65,7 +65,7 @@ def run_checks(connection: Connection, journal: int) -> None:
 def _engine(setup: Setup) -> Engine:
     """Return an engine with the service's ops. Raises ``CannotStart`` if it cannot have them."""
     share_cores(setup.settings.workers)
-    # The service has logged which ops are unavailable, and the like.
+    # The service has logged these warnings already, such as those about unavailable ops.
     logging.disable(logging.WARNING)
     engine, _ = build(setup.settings)
     logging.disable(logging.NOTSET)

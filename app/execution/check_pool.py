@@ -144,7 +144,7 @@ class CheckPool:
             self._free(process)
 
     async def _settle(self, process: CheckProcess) -> None:
-        """Free the place of a process that is about to stop what it does."""
+        """Free the place of a process when it has stopped its check, or after ``LATE_S``."""
         until = time.monotonic() + LATE_S
         while not isinstance(await process.receive(until), Done | Dead | None):
             pass

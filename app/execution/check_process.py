@@ -24,7 +24,7 @@ log = logging.getLogger("pullback")
 NICENESS = 10
 # The process must not know the files of the service, nor add to its metrics.
 HIDDEN = ("PULLBACK_KEYS_FILE", "PULLBACK_TLS_CERT", "PULLBACK_TLS_KEY", "PROMETHEUS_MULTIPROC_DIR")
-# Others end processes by these signals, the system too, where memory runs out; ``None``: the status is not known.
+# Signals that others send, such as the system when memory runs out; ``None``: the status is not known.
 NO_CRASH = (-signal.SIGKILL, -signal.SIGTERM, BROKEN, None)
 # How long a process may take to load the ops, with TensorFlow before them, on a busy machine.
 LOAD_S = 180.0
@@ -270,7 +270,7 @@ class CheckProcess:
 
 
 def _shut(connection: Connection) -> None:
-    """End both directions, whoever else holds the other end; what has arrived can still be read."""
+    """End both directions, even if other processes hold the other end; what has arrived can still be read."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as other:
         other.shutdown(socket.SHUT_RDWR)
 

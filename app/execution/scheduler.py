@@ -23,7 +23,7 @@ from ops import Mode
 Result = TypeVar("Result")
 Queue = Literal["short", "long", "check", "compile"]
 # The modes whose traces each queue must leave to the queue "compile". XLA may compile for a minute.
-ELSEWHERE: Mapping[Queue, Sequence[Mode]] = {"short": ("xla",), "long": ("xla",), "check": (), "compile": ()}
+LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {"short": ("xla",), "long": ("xla",), "check": (), "compile": ()}
 
 
 class Overrun(NamedTuple):
@@ -78,10 +78,10 @@ class Scheduler:
     def __init__(self, waiting: int) -> None:
         """Queue at most ``waiting`` pieces of work."""
         self._admission = Admission(waiting)
-        self._queues: dict[Queue, RoundRobin[_Ticket]] = {queue: RoundRobin() for queue in ELSEWHERE}
+        self._queues: dict[Queue, RoundRobin[_Ticket]] = {queue: RoundRobin() for queue in LEFT_TO_COMPILE}
         self._running: dict[Queue, _Ticket] = {}
         self._lock = threading.Lock()
-        self._changed = {queue: threading.Condition(self._lock) for queue in ELSEWHERE}
+        self._changed = {queue: threading.Condition(self._lock) for queue in LEFT_TO_COMPILE}
         self._ended = False
 
     def start(self) -> None:
@@ -170,7 +170,7 @@ class Scheduler:
 
     def _serve(self, queue: Queue) -> None:
         """Run the work of a queue in turn, until the scheduler has stopped and none is left."""
-        forbid_tracing(ELSEWHERE[queue])
+        forbid_tracing(LEFT_TO_COMPILE[queue])
         waiting = self._queues[queue]
         while True:
             with self._lock:

@@ -2,8 +2,8 @@
 
 Nothing is inferred from numbers. The general path's reader notes which array it decoded from which run or range of the
 body (``app.tensors.casting.Source``; binary tensors are views of the body). Its writer has laid out the response, with
-a slot for each array. So a template is the record of what the reader and the writer did: the leaves of the evaluation
-are arrays of the first, and the slots have results of the evaluation. What has no such record has no template.
+a slot for each array. So a template records what the reader and the writer did: which arrays of the reader are leaves
+of the evaluation, and which of its results are in which slots. A request without such a record has no template.
 """
 
 import math

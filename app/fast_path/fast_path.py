@@ -42,7 +42,7 @@ from app.http.keys import Keys
 
 logger = logging.getLogger("pullback")
 
-# A request that has waited so long on the fast path must be answered by the general path that much earlier.
+# If a request waits longer than this before it takes the general path, its wait there counts towards its deadline.
 WAITED_S = 1e-3
 
 

@@ -21,7 +21,7 @@ from app.http.keys import Keys
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
 SMALL, TURN, EACH = 1 << 13, 1 << 17, 1 << 10
-# How long the rest of a request with a known prefix may take. Then the general path waits for it.
+# How long the fast path waits for the rest of a request with a known prefix. After that, the general path waits.
 PATIENCE_S = 0.05
 
 
@@ -58,7 +58,7 @@ class PendingRequest:
     id: bytes = b""
 
 
-class _Part(NamedTuple):
+class _PartialRequest(NamedTuple):
     """The first part of a request; the whole body has ``size`` bytes."""
 
     data: bytes
@@ -75,10 +75,10 @@ class Pending:
     def __init__(self, budget: Budget, lifecycle: Lifecycle, keys: Keys | None = None) -> None:
         """Start with none."""
         self._budget, self._lifecycle, self._keys = budget, lifecycle, keys
-        # To remove the first item of a dict takes time for all that have been removed before.
+        # Not dicts: removing the first item of a dict takes time for each item that was removed before it.
         self.small, self.large = OrderedDict[Connection, PendingRequest](), OrderedDict[Connection, PendingRequest]()
         self.taken = dict[Connection, PendingRequest]()
-        self._parts = dict[Connection, _Part]()
+        self._partial = dict[Connection, _PartialRequest]()
         self._is_sweeping = False
 
     def put(self, request: PendingRequest) -> None:
@@ -107,7 +107,7 @@ class Pending:
         """Let the first part of a request, which has come since then, wait for the rest of its ``size`` bytes."""
         self._budget.free -= size
         connection.is_waiting = True
-        self._parts[connection] = _Part(data, size, since)
+        self._partial[connection] = _PartialRequest(data, size, since)
         if not self._is_sweeping:
             self._is_sweeping = True
             connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
@@ -117,7 +117,7 @@ class Pending:
 
         That time is one of ``time.monotonic``, and now for a whole request.
         """
-        part = self._parts.pop(connection, None)
+        part = self._partial.pop(connection, None)
         if part is not None:
             connection.is_waiting = False
             self._budget.free += part.size
@@ -146,9 +146,9 @@ class Pending:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""
         until = time.monotonic() - PATIENCE_S
-        for connection in [connection for connection, part in self._parts.items() if part.since <= until]:
+        for connection in [connection for connection, part in self._partial.items() if part.since <= until]:
             data, _ = self.release(connection)
             connection.parse(data)
-        self._is_sweeping = bool(self._parts)
+        self._is_sweeping = bool(self._partial)
         if self._is_sweeping:
             loop.call_later(PATIENCE_S, self._sweep, loop)

@@ -28,10 +28,10 @@ TEMPLATES, ALIKE = 16, 4
 PREFIXES, TEMPLATE_BYTES = 256, 1 << 24
 # How often a request must come before it gets a template, and how many requests are counted.
 SEEN, COUNTED = 2, 4096
-# After so many requests the next attempt comes if the last one was inconclusive; a power of two.
+# After an inconclusive attempt, the next one comes after this many requests; a power of two.
 SOON = 4
-# After so many requests in a row without a template, a prefix without any rests: the next ones take the general path
-# at once.
+# After this many requests in a row from which no template could be made, a prefix without templates rests: its next
+# ``REST`` requests take the general path at once.
 FAILURES, REST = 8, 1000
 
 
@@ -130,7 +130,7 @@ class TemplateCache:
         if prefix is None:
             return None
         self.prefixes.move_to_end(key)
-        # A prefix with templates must look at each body, whatever else comes under it.
+        # A prefix with templates never rests: any of its requests may have one.
         if prefix.failures >= FAILURES and not prefix.weight:
             prefix.failures = FAILURES - 1 if prefix.failures >= REST else prefix.failures + 1
             return None

@@ -19,7 +19,7 @@ from app.runtime.traces import NotTraced
 
 logger = logging.getLogger("pullback")
 
-# A turn of the scheduler ends after this time, and has at most so many calls: others wait for theirs.
+# A turn of the scheduler ends after this time, or this many calls; further calls wait for the next turn.
 TURN_S, CALLS = 2e-3, 32
 
 
@@ -110,7 +110,7 @@ class ThreadedCalls:
         turn.task = asyncio.ensure_future(run)
         try:
             await asyncio.wait([turn.task])
-            # Of errors, such as a full queue or a deadline, the general path makes its response.
+            # The general path reports errors, such as a full queue or a passed deadline.
             is_whole = not turn.task.cancelled() and turn.task.exception() is None
             rest = turn.parts[turn.done :]
             if is_whole:

@@ -15,7 +15,7 @@ from app.tensors.validation import entries
 PREFIX = "graph"
 """The first part of the name of a posted graph; the second is the digest of its document."""
 DIGITS = 32
-"""The hexadecimal digits of a digest: 128 bits, so that nobody finds the name of a document that they do not have."""
+"""The hexadecimal digits of a digest: 128 bits, so that the name of an unknown document cannot be guessed."""
 MAX_DOCUMENT = 1 << 20
 MAX_NODES, MAX_SLOTS, MAX_EXAMPLES, MAX_DOC, MAX_RANK = 256, 32, 4, 4096, 8
 

@@ -90,9 +90,8 @@ class Request:
         self.candidate: Candidate | None = scope.pop(CANDIDATE, None)
         self.lifecycle, self.is_counted = lifecycle, True
         lifecycle.in_flight += 1
-        self.binary_limit = self.status = self.received = self.sent = self.size = self.held = self.limit = (
-            self.json_limit
-        ) = 0
+        self.json_limit = self.binary_limit = self.limit = 0
+        self.status = self.received = self.sent = self.size = self.held = 0
         self.key = self.owner_suffix = ""
         self._receive, self._send = receive, send
 

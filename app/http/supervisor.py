@@ -138,7 +138,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         for place in self._places:
             self._start(place)
-        while not self._is_told_to_stop():
+        while not self._handle_signals():
             self._on_tick()
             self._tick(time.monotonic())
             if (
@@ -166,7 +166,8 @@ class Supervisor:
         del frame
         self._signals.append(number)
 
-    def _is_told_to_stop(self) -> bool:
+    def _handle_signals(self) -> bool:
+        """Begin to replace the workers after SIGHUP; return whether a signal stops the service."""
         if signal.SIGINT in self._signals or signal.SIGTERM in self._signals:
             return True
         if self._signals:
@@ -178,7 +179,7 @@ class Supervisor:
 
     def _tick(self, now: float) -> None:
         for place in self._places:
-            self._look_after(place, now)
+            self._check(place, now)
         self._has_served |= any(place.is_ready for place in self._places)
         is_settled = self._has_served and all(place.is_ready or not place.is_alive for place in self._places)
         if is_settled and self._announce:
@@ -188,13 +189,14 @@ class Supervisor:
             # Its listener closes at once, and requests in flight are answered; the other workers serve meanwhile.
             self._outdated.pop().send_signal(signal.SIGINT)
 
-    def _look_after(self, place: _Place, now: float) -> None:
+    def _check(self, place: _Place, now: float) -> None:
+        """Start the worker of an empty place, end one that hangs, and read the answer of any other."""
         worker = place.worker
         if worker is None:
             if self._has_served and now >= place.retry_at:
                 self._replace(place, now)
         elif worker.exitcode is not None:
-            self._bury(place, worker, worker.exitcode, now)
+            self._empty(place, worker, worker.exitcode, now)
         elif worker.is_hung(now):
             logger.error("worker %d has not answered for %d s", worker.pid, self._config.timeout_worker_healthcheck)
             worker.kill()
@@ -202,9 +204,9 @@ class Supervisor:
         else:
             worker.exchange(now)
 
-    def _bury(self, place: _Place, worker: Worker, code: int, now: float) -> None:
+    def _empty(self, place: _Place, worker: Worker, code: int, now: float) -> None:
         """Empty a place, and decide when its next worker starts."""
-        # One that has served is replaced at once, or a request that ends workers would stop the service for long.
+        # One that has served is replaced at once: a request that ends workers must not stop the service for long.
         has_served = worker.is_leaving or worker.is_serving
         place.worker, place.code, place.ending = None, code, f"worker {worker.pid} {ending_of(code)}"
         place.failures = 0 if has_served else place.failures + 1
@@ -246,7 +248,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Stop the workers; pass on a second signal, which ends their draining. SIGINT does not drain at all."""
-        # Before: the listener would stay open here when the last worker closes it.
+        # First: otherwise it would stay open here after the last worker has closed it.
         self._listener.close()
         workers = [place.worker for place in self._places if place.worker]
         self._signals = [int(signal.SIGTERM)] * (2 if signal.SIGINT in self._signals else 1)

@@ -1,4 +1,4 @@
-"""The target of a request: a path, or a whole URL, with which proxies ask."""
+"""The target of a request: a path, or the whole URL that a client sends to a proxy."""
 
 import httptools
 

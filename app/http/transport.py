@@ -35,7 +35,7 @@ class Link:
 
 
 class PipelineFlow(FlowControl):
-    """Flow control that reads nothing while requests wait on the connection, whoever asks for it."""
+    """Flow control that does not resume reading while requests wait on the connection."""
 
     def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
         """Control the reading of ``transport``; ``waiting`` are the requests that follow the one in progress."""

@@ -13,9 +13,9 @@ import httptools
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-# The rest of a body, after its head, from which this pays.
+# From this size on, it pays to receive the rest of a body without the parser.
 LARGE = 1 << 18
-# How much of a body that nobody reads is received at a time.
+# How much of a discarded body is received at a time.
 DISCARD_SIZE = 1 << 16
 
 

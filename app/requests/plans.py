@@ -36,8 +36,8 @@ from app.tensors.strict_json import MAX_BRACKETS as MAX_SPLIT
 from app.tensors.strict_json import Body
 from ops import Array, Op
 
-# A request with another number among its attributes has another plan. A plan takes some kilobytes, and no more than
-# that: its key is bounded, and without unknown names, which could be of any length and number.
+# A request with another number among its attributes has another plan. A plan takes a few kilobytes at most: its key is
+# bounded, and has no unknown names, of which there could be any number of any length.
 KEPT, MAX_KEY = 1024, 4096
 # For how many shapes of its tensors a plan keeps what follows from them.
 SHAPES = 4
@@ -260,19 +260,19 @@ class Plans:
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
-        frame = dict(fields)
+        bare = dict(fields)
         for name in FIELDS:
-            if isinstance(frame.get(name), dict):
-                frame[name] = dict.fromkeys(cast(dict[str, Any], frame[name]))
+            if isinstance(bare.get(name), dict):
+                bare[name] = dict.fromkeys(cast(dict[str, Any], bare[name]))
         try:
             # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
-            key = op.name, operation.name, orjson.dumps(frame)
+            key = op.name, operation.name, orjson.dumps(bare)
         except TypeError:  # nested too deeply for orjson, and so invalid for every op
-            return self._make(operation, op, frame)
+            return self._make(operation, op, bare)
         plan = self._kept.get(key)
         if plan is None:
-            plan = self._make(operation, op, frame)
-            if len(key[2]) <= MAX_KEY and _has_known_names(plan, frame):
+            plan = self._make(operation, op, bare)
+            if len(key[2]) <= MAX_KEY and _has_known_names(plan, bare):
                 self._keep(self._kept, key, plan)
         return plan
 
@@ -282,8 +282,8 @@ class Plans:
                 del kept[next(iter(kept))]
             kept[key] = value
 
-    def _make(self, operation: Operation, op: Op, frame: Fields) -> Plan:
-        request, engine = validated(frame, operation.request), self._engine
+    def _make(self, operation: Operation, op: Op, bare: Fields) -> Plan:
+        request, engine = validated(bare, operation.request), self._engine
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
@@ -295,6 +295,6 @@ class Plans:
         return Plan(operation, request, wrt, of, spec, op.owner, whole or batched)
 
 
-def _has_known_names(plan: Plan, frame: Fields) -> bool:
+def _has_known_names(plan: Plan, fields: Fields) -> bool:
     """Return whether every tensor of a request has the name of a slot; binding reports the others."""
-    return all(set(frame.get(name) or ()) <= dtypes.keys() for name, dtypes in plan.dtypes.items())
+    return all(set(fields.get(name) or ()) <= dtypes.keys() for name, dtypes in plan.dtypes.items())

@@ -16,10 +16,9 @@ MAX_BYTES = (1 << 63) - 1
 class DType:
     """A dtype: its names, its NumPy dtype in the machine's byte order (``numpy``) and little-endian (``wire``).
 
-    ``text`` is a dtype that orjson can write, and that has all its numbers.
-
-    ``name`` is its name in JSON and in NumPy, ``safetensors`` its name in a safetensors header, and ``datatype`` its
-    name in the Open Inference Protocol.
+    ``text`` is a dtype that orjson can write, and that has all its numbers. ``name`` is its name in JSON
+    and in NumPy, ``safetensors`` its name in a safetensors header, and ``datatype`` its name in the Open Inference
+    Protocol.
 
     Integers, and the bytes of a bool, range from ``low`` to ``high`` inclusive. Floats lie strictly between ``low`` and
     ``high``: the first magnitudes that round to infinity, which are the largest number plus half a unit in the last
@@ -51,17 +50,14 @@ def _float(name: str, safetensors: str, datatype: str, scalar: type[np.generic],
     wire, text = dtype.newbyteorder("<"), np.dtype(np.float64 if name == "float64" else np.float32)
     # NumPy converts to floats that are not its own through float32.
     rounds_once = issubclass(scalar, np.floating)
-    return DType(
-        name, safetensors, datatype, dtype, wire, text, True, -first_infinite, first_infinite, False, rounds_once
-    )
+    names, low, high = (name, safetensors, datatype), -first_infinite, first_infinite
+    return DType(*names, dtype, wire, text, is_float=True, low=low, high=high, rounds_once=rounds_once)
 
 
 def _integer(name: str, safetensors: str, datatype: str) -> DType:
     dtype: np.dtype[Any] = np.dtype(name)
-    info = np.iinfo(dtype)
-    return DType(
-        name, safetensors, datatype, dtype, dtype.newbyteorder("<"), dtype, False, int(info.min), int(info.max)
-    )
+    names, wire, info = (name, safetensors, datatype), dtype.newbyteorder("<"), np.iinfo(dtype)
+    return DType(*names, dtype, wire, dtype, is_float=False, low=int(info.min), high=int(info.max))
 
 
 _BOOL = np.dtype(np.bool_)
@@ -78,7 +74,7 @@ _TABLE = (
     _integer("uint16", "U16", "UINT16"),
     _integer("uint32", "U32", "UINT32"),
     _integer("uint64", "U64", "UINT64"),
-    DType("bool", "BOOL", "BOOL", _BOOL, _BOOL, _BOOL, False, 0, 1, is_bool=True),
+    DType("bool", "BOOL", "BOOL", _BOOL, _BOOL, _BOOL, is_float=False, low=0, high=1, is_bool=True),
 )
 
 DTYPES: Mapping[str, DType] = {row.name: row for row in _TABLE}

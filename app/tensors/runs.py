@@ -94,7 +94,7 @@ def read_run(raw: Raw, start: int, end: int) -> Run:
 def _flat(part: bytes) -> bytes:
     """Return a part of a run, between two commas, without its brackets; raise ``ValueError`` where a number is missing.
 
-    With the brackets gone, nobody else would see that.
+    After this, nothing else would notice a missing number.
     """
     compact = b",%b," % part.translate(None, _BLANKS)
     if any(gap in compact for gap in _GAPS):

@@ -33,7 +33,7 @@ _RUN = re.compile(rb"[-+0-9.eE,\[\] \t\r\n]*+")
 MAX_RUNS = 64
 # From this length on, runs become arrays; below, a Python object per number costs less.
 LONG_RUN = 1 << 12
-# A short run with so many lists may be nested deeper, together with what is around it, than ``strict_json`` allows.
+# The most lists in a short run. More may be nested deeper, with the lists around them, than ``strict_json`` allows.
 MAX_LISTS = 1000
 
 

@@ -19,7 +19,7 @@ class Saves:
     """Watches folders on a thread, until it is closed."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """Start to watch. Raises ``BadArgument`` if the service, which has what it takes, is not installed."""
+        """Start to watch. Raises ``BadArgument`` if the service is not installed, which brings ``watchfiles``."""
         try:
             from watchfiles import watch  # noqa: PLC0415 - the client does without it
         except ImportError:

@@ -56,7 +56,7 @@ def check_attributes(attrs: type[Attrs]) -> None:
     for name, info in attrs.model_fields.items():
         if fault := _fault(name, info):
             raise ValueError(f"attribute {name!r}: {fault}")
-    # Pydantic does not validate defaults by itself.
+    # Pydantic does not validate defaults unless asked.
     defaults = valid_attributes(attrs, {})
     values = {name: getattr(defaults, name) for name in attrs.model_fields}
     valid_attributes(attrs, values)

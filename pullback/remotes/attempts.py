@@ -1,15 +1,15 @@
-"""When to try again what was refused, though later calls may succeed."""
+"""When to repeat an attempt that has failed, because a later one may succeed."""
 
 
 class Attempts:
-    """When to try what was refused before: after 1, 2, 4 and more calls without it, and at each call once it works."""
+    """When to repeat an attempt that has failed: after 1, 2, 4 and more calls; at each call once it has succeeded."""
 
     def __init__(self) -> None:
-        """Begin with a try."""
+        """Make the first attempt at the first call."""
         self._pause = self._left = 0
 
     def is_due(self) -> bool:
-        """Report whether to try at this call. Threads may count a call twice, which only moves the next try."""
+        """Report whether to try at this call. Threads may count a call twice, which only moves the next attempt."""
         self._left -= 1
         return self._left < 0
 

@@ -54,8 +54,8 @@ class Derivative:
         """The number of inputs."""
         if not self.path:
             return len(self.remote.contract().inputs)
-        directed, _ = self._sides
-        return self.parent.arity + len(directed)
+        seeded, _ = self._sides
+        return self.parent.arity + len(seeded)
 
     @cached_property
     def differentiable_inputs(self) -> tuple[int, ...]:
@@ -78,8 +78,8 @@ class Derivative:
         if not self.path:
             contract = self.remote.contract()
             return tuple(i for i, slot in enumerate(contract.inputs) if slot.name in contract.shared)
-        (directed, _), shared, first = self._sides, self.parent.shared_inputs, self.parent.arity
-        tangents = [first + k for k, i in enumerate(directed) if self.path[-1] == "jvp" and i in shared]
+        (seeded, _), shared, first = self._sides, self.parent.shared_inputs, self.parent.arity
+        tangents = [first + k for k, i in enumerate(seeded) if self.path[-1] == "jvp" and i in shared]
         return (*shared, *tangents)
 
     @cached_property

@@ -91,7 +91,7 @@ class Model(Protocol):
 
 
 def array_of(value: Any, shape: tuple[int, ...], what: str) -> Array:
-    """Return numbers of an answer as float64; raise ``BadAnswer`` if they are none, or have another shape."""
+    """Return numbers of an answer as float64; raise ``BadAnswer`` for other values, or another shape."""
     try:
         found: Array = np.asarray(value)
     except (ValueError, OverflowError, RecursionError) as error:

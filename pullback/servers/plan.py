@@ -37,7 +37,7 @@ class Plan:
     is_whole: bool = True
 
     def checks(self, model: Model, wanted: tuple[str, ...] | None) -> list[str]:
-        """Return the checks that the plan has and the protocol has what they need for."""
+        """Return the checks of the plan for which the model has what they need."""
         own = ["derivative", *(PROPERTIES if self.has_properties else ())]
         lacks = {"adjoint": not model.has_jvp, "symmetry": not model.has_hessian}
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]

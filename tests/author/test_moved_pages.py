@@ -1,4 +1,4 @@
-"""A baseline of a page: a refactoring that only rounds otherwise is told and passes, a wrong gradient fails."""
+"""A baseline of a page: a refactoring that only changes rounding is reported and passes, a wrong gradient fails."""
 
 from pathlib import Path
 

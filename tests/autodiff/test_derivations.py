@@ -52,8 +52,8 @@ def test_closed_forms_to_third_order(name: str, mode: Mode) -> None:
     assert np.allclose(found["ddddx"], second * DY * DDDX + first * DDDY, rtol=1e-12)
 
 
-def value(name: str, word: str, mode: Mode, **inputs: Any) -> Any:
-    op = derived(REGISTRY[name], f"{name}.{word}", word.split("."))
+def value(name: str, path: str, mode: Mode, **inputs: Any) -> Any:
+    op = derived(REGISTRY[name], f"{name}.{path}", path.split("."))
     run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
     return derivatives.forward(bind(op, inputs, {}, "float64", lambda x, dtype, loc: x, **run)).run()
 
@@ -115,9 +115,9 @@ def test_what_cannot_be_derived_says_why() -> None:
     assert derivations(deepest) == ()
 
 
-@pytest.mark.parametrize("word", ["jvp", "jvp.vjp"])
-def test_a_gradient_that_is_not_linear_has_no_jvp(word: str) -> None:
-    op = derived(REGISTRY["clip_gradient"], f"clip_gradient.{word}", word.split("."))
+@pytest.mark.parametrize("path", ["jvp", "jvp.vjp"])
+def test_a_gradient_that_is_not_linear_has_no_jvp(path: str) -> None:
+    op = derived(REGISTRY["clip_gradient"], f"clip_gradient.{path}", path.split("."))
     directions = {"tx": [1.0], "dty": [1.0]}
     inputs = {slot.name: directions.get(slot.name, [1.0]) for slot in op.inputs}
     run = {"mode": "graph", "device": DEVICE, "max_elements": 1 << 25}
@@ -144,8 +144,8 @@ def test_a_missing_derivative_is_absent() -> None:
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
-@pytest.mark.parametrize("word", ["vjp", "vjp.vjp"])
-def test_a_cotangent_of_the_wrong_shape_is_refused_where_only_a_run_tells_it(word: str, mode: Mode) -> None:
+@pytest.mark.parametrize("path", ["vjp", "vjp.vjp"])
+def test_a_cotangent_of_the_wrong_shape_is_refused_where_only_a_run_tells_it(path: str, mode: Mode) -> None:
     op = elementwise(
         lambda x: tf.boolean_mask(x, x > 0),
         inputs=(Input("x", ("float64",), ("N",)),),
@@ -155,10 +155,10 @@ def test_a_cotangent_of_the_wrong_shape_is_refused_where_only_a_run_tells_it(wor
     )
     run = {"mode": mode, "device": DEVICE, "max_elements": 1 << 25}
     inputs = {"x": np.array([1.0, -2.0, 3.0]), "dy": np.ones(2), "ddx": np.ones(3)}
-    op = derived(op, f"op.{word}", word.split("."))
+    op = derived(op, f"op.{path}", path.split("."))
     names = [slot.name for slot in op.inputs]
     found = derivatives.forward(bind(op, {name: inputs[name] for name in names}, {}, None, as_it_is, **run)).run()
-    assert np.array_equal(found["dx" if word == "vjp" else "ddy"], [1.0, 0.0, 1.0] if word == "vjp" else [1.0, 1.0])
+    assert np.array_equal(found["dx" if path == "vjp" else "ddy"], [1.0, 0.0, 1.0] if path == "vjp" else [1.0, 1.0])
     for wrong in (np.ones(1), np.ones(3)):
         at = bind(op, {name: {**inputs, "dy": wrong}[name] for name in names}, {}, None, as_it_is, **run)
         with pytest.raises(Unprocessable, match="shape mismatch") as caught:

@@ -14,17 +14,17 @@ from app.autodiff.point import Point
 from ops import FLOATS, Mode, Op
 from tests.ops.cases import DEVICE, Case, cases, draw
 
-WORDS = [word for length in (1, 2, 3) for word in product(("vjp", "jvp"), repeat=length)]
+PATHS = [path for length in (1, 2, 3) for path in product(("vjp", "jvp"), repeat=length)]
 # Decompositions take seconds to trace, and a third order ten.
 FEW = [("vjp",), ("vjp", "vjp"), ("jvp", "vjp")]
 # A third order of n products has a few hundred roundings, each of the size of the largest factors.
 ROUNDINGS = 1e5
 
 
-def words_of(case: Case) -> list[tuple[str, ...]]:
-    """Return all words at an op's first example; third orders depend on the others no more than second orders do."""
-    words = FEW if decomposes(case.op) else WORDS
-    return [word for word in words if len(word) < 3 or case.example is case.op.examples[0]]
+def paths_of(case: Case) -> list[tuple[str, ...]]:
+    """Return all paths of derivations at an op's first example, and the short ones at the others."""
+    paths = FEW if decomposes(case.op) else PATHS
+    return [path for path in paths if len(path) < 3 or case.example is case.op.examples[0]]
 
 
 def decomposes(op: Op) -> bool:
@@ -35,29 +35,29 @@ def is_derivable(op: Op) -> bool:
     return bool(derivations(op)) and any(dtype in FLOATS for dtype in op.dtypes)
 
 
-def marks_of(case: Case, word: tuple[str, ...]) -> list[pytest.MarkDecorator]:
+def marks_of(case: Case, path: tuple[str, ...]) -> list[pytest.MarkDecorator]:
     """Return the mark of cases that take long, or add little: two derivations are enough at most examples."""
     is_first = case.example is case.op.examples[0]
-    is_usual = word in {("vjp",), ("vjp", "vjp")} or (is_first and (len(word) < 3 or word == ("vjp", "vjp", "vjp")))
+    is_usual = path in {("vjp",), ("vjp", "vjp")} or (is_first and (len(path) < 3 or path == ("vjp", "vjp", "vjp")))
     if not is_usual:
         return [pytest.mark.thorough]
-    return [pytest.mark.slow] if len(word) > 1 else []
+    return [pytest.mark.slow] if len(path) > 1 else []
 
 
 CASES = [
-    pytest.param(case, word, id=f"{case.op.name}-{case.example.name}-{'.'.join(word)}", marks=marks_of(case, word))
+    pytest.param(case, path, id=f"{case.op.name}-{case.example.name}-{'.'.join(path)}", marks=marks_of(case, path))
     for case in cases()
     if is_derivable(case.op)
-    for word in words_of(case)
-    if case.linear or word[0] == "vjp"
+    for path in paths_of(case)
+    if case.linear or path[0] == "vjp"
 ]
 
 
-def point(case: Case, word: tuple[str, ...], mode: Mode, rng: np.random.Generator) -> Point:
+def point(case: Case, path: tuple[str, ...], mode: Mode, rng: np.random.Generator) -> Point:
     """Return a derived op at an example, with random directions, in its widest dtype."""
     op: Op = case.op
     inputs: dict[str, Any] = dict(case.point(mode=mode).inputs)
-    for derivation in word:
+    for derivation in path:
         at = bound(op, inputs, case, mode)
         op = derive(op, derivation)
         shapes = {name: x.shape for name, x in at.inputs.items()} | derivatives.output_shapes(at)
@@ -85,21 +85,21 @@ def close(one: Any, other: Any, eps: float) -> bool:
 OF_EACH_KIND = ("square", "softmax_cross_entropy", "surrogate", "roi_pool")
 
 
-def is_needed(case: Case, word: tuple[str, ...]) -> bool:
-    """Tell whether two more derivations are traced in about a second, and show what no other case does."""
-    if len(word) == 1:
+def is_needed(case: Case, path: tuple[str, ...]) -> bool:
+    """Return whether two more derivations are traced in about a second, and show what no other case does."""
+    if len(path) == 1:
         return True
-    is_quick = len(word) == 2 and not decomposes(case.op) and case.example is case.op.examples[0]
-    return is_quick and (word == ("vjp", "vjp") or case.op.name in OF_EACH_KIND)
+    is_quick = len(path) == 2 and not decomposes(case.op) and case.example is case.op.examples[0]
+    return is_quick and (path == ("vjp", "vjp") or case.op.name in OF_EACH_KIND)
 
 
-@pytest.mark.parametrize(("case", "word"), CASES)
-def test_the_values_are_those_of_another_mode(case: Case, word: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("case", "path"), CASES)
+def test_the_values_are_those_of_another_mode(case: Case, path: tuple[str, ...]) -> None:
     eps = np.finfo(case.exact).eps
-    graph = point(case, word, "graph", case.rng)
+    graph = point(case, path, "graph", case.rng)
     expected = derivatives.forward(graph).run()
     if "eager" in case.op.modes and case.op.mechanism != "gradient_override_map":
-        found = derivatives.forward(point(case, word, "eager", case.rng)).run()
+        found = derivatives.forward(point(case, path, "eager", case.rng)).run()
         assert {name: close(found[name], y, eps) for name, y in expected.items()} == dict.fromkeys(expected, True)
     for name, y in expected.items():
         (slot,) = (slot for slot in graph.op.outputs if slot.name == name)
@@ -107,10 +107,10 @@ def test_the_values_are_those_of_another_mode(case: Case, word: tuple[str, ...])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "word"), [case for case in CASES if is_needed(*case.values)])
-def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, word: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("case", "path"), [case for case in CASES if is_needed(*case.values)])
+def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, path: tuple[str, ...]) -> None:
     """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""
-    at, rng = point(case, word, "graph", case.rng), np.random.default_rng(1)
+    at, rng = point(case, path, "graph", case.rng), np.random.default_rng(1)
     shapes = derivatives.output_shapes(at)
     tx = {
         name: draw(rng, at.inputs[name].shape).astype(at.inputs[name].dtype) for name in at.spec.inputs.differentiable

@@ -54,7 +54,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def visit(browser: Browser, url: str) -> Iterator[Open]:
-    """Open a path in a new window; afterwards it must have asked nobody else, and reported nothing."""
+    """Open a path in a new window; it must have sent no request to other hosts, and reported no error."""
     faults: list[str] = []
     contexts = []
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 
 class Relay:
-    """It passes connections on to a service; while it is closed, nobody answers at its port."""
+    """It passes connections on to a service; while it is closed, its port refuses connections."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -35,7 +35,7 @@ def output(write: Callable[[Console], object], width: int) -> list[str]:
 
 
 def words(lines: list[str], longest: int) -> set[str]:
-    """Return all words that are not too long, but for titles of columns that a block may lack."""
+    """Return all words that are not too long, except titles of columns that a block may lack."""
     found = {word.rstrip(":") for word in " ".join(lines).split() if cell_len(word) <= longest}
     return found - {"name", "kinks", "poles", "doc"}
 

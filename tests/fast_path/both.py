@@ -13,7 +13,7 @@ TAKEN = b"\npullback_express_requests_total "
 # After how many like requests there is a template, and after how many at most on a busy machine.
 REPEATS, PATIENCE = 8, 200
 Requests = Callable[[int], bytes]
-"""Returns one request of a loop: the same but for its numbers, other ones for each count."""
+"""Returns one request of a loop: they differ only in their numbers, which depend on the count."""
 
 
 class Both:
@@ -49,7 +49,7 @@ class Both:
         return general
 
     def on_new(self, *pieces: bytes, pause_s: float = 0.0, half_close: bool = False) -> bytes:
-        """Send the pieces on connections of their own until the end; return all answers, which must be the same."""
+        """Send the pieces on separate connections until the end; return all answers, which must be the same."""
         found: list[list[Answer]] = []
         for service in self.services:
             with Wire(service.port) as wire:

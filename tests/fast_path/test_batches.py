@@ -128,7 +128,7 @@ def test_many_connections_of_one_loop(warmed):
 
 @pytest.mark.slow
 def test_a_loop_whose_requests_always_share_a_batch(both):
-    """No request runs by itself, so a trial must show how long one takes."""
+    """No request runs alone, so a trial must show how long one takes."""
     loop, before = lists("log1pexp", "gradients", 700, dtype="float64"), both.taken()
     for turn in range(PATIENCE):
         requests = [loop(turn * CONNECTIONS + each + 0.125) for each in range(CONNECTIONS)]

@@ -265,7 +265,7 @@ def test_half_closed(warmed):
 
 
 def test_a_client_that_leaves(warmed):
-    """Its answer belongs to nobody, and the next client gets its own."""
+    """Its answer is dropped, and the next client gets the right one."""
     for number in range(30):
         for service in warmed.services:
             with Wire(service.port) as wire:

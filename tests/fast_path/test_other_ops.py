@@ -220,7 +220,7 @@ def test_shared_inputs_of_other_shapes_have_calls_of_their_own(both: Both):
 
 
 def test_shared_inputs_of_other_bytes_share_no_call(both: Both):
-    """Requests that arrive together, each with features of its own."""
+    """Requests that arrive together, each with different features."""
 
     def request(count: int) -> bytes:
         tensors = {"features": FEATURES * (count + 0.5), "rois": np.array([[0, 0, 0, 2, 2], [0, 1, 1, 2, 1]])}

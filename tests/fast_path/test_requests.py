@@ -347,7 +347,7 @@ def test_templates_are_dropped(both):
 
 
 def test_refused_requests_do_not_delay_the_right_one(both):
-    """They are like it but for a name."""
+    """They differ from it only in a name."""
 
     def request(name: str, count: int) -> bytes:
         body = json.dumps({"inputs": {name: [0.5 + count, 1.5]}}).encode()

@@ -1,4 +1,4 @@
-"""A connection that sends any bytes and returns answers as they came, but for the date and the request id."""
+"""A connection that sends any bytes and returns the answers unchanged, except for the date and the request id."""
 
 import contextlib
 import re

@@ -61,7 +61,7 @@ class Balancer:
         self, addresses: Mapping[str, str], folder: Path, log: IO[bytes], certificate: Path | None = None
     ) -> None:
         """Start it before the servers with these addresses, by name; with a certificate and its key, it speaks TLS."""
-        # HAProxy takes over the listening sockets, so nobody else can take their ports.
+        # HAProxy takes over the listening sockets, so no other process can take their ports.
         with socket.create_server((HOST, 0)) as public, socket.create_server((HOST, 0)) as statistics:
             self.port, self._statistics = (one.getsockname()[1] for one in (public, statistics))
             sockets = (public.fileno(), statistics.fileno())

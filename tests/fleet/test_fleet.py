@@ -200,7 +200,7 @@ def test_what_the_balancer_costs_is_recorded(fleet, cases, figures):
             seconds[name].append(time.monotonic() - began)
     for connection in ways.values():
         connection.close()
-    # The balancer's requests take it too: no header of its own makes each of them differ from the others.
+    # The balancer's requests take it too: it adds no header that differs from request to request.
     assert on_the_fast_path(fleet) > before
     alone, through = (1e3 * statistics.median(found) for found in seconds.values())
     figures.record("balancer, c=1", **{"alone p50 ms": alone, "through p50 ms": through, "cost ms": through - alone})

@@ -13,7 +13,7 @@ X = np.array([0.25, -1.5, 3.0])
 
 
 def composed(client: pullback.Client, number: int) -> pullback.client.ComposedOp:
-    """Return one of several graphs: each has a name of its own, so different processes have them."""
+    """Return one of several graphs: each has a different name, so different processes have them."""
     square, log1pexp = client.op("square"), client.op("log1pexp")
     return client.compose(lambda x: log1pexp(square(x) * float(number + 1)))
 

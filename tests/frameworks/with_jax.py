@@ -24,7 +24,7 @@ def hessian(f: Callable[..., Any], way: Any) -> Callable[[np.ndarray], Any]:
 
 def _in_float64(run: Callable[..., Any]) -> Callable[[np.ndarray], Any]:
     def call(x: np.ndarray) -> Any:
-        # Each thread has a setting of its own.
+        # Each thread has its own setting.
         with jax.enable_x64(True):
             return jax.block_until_ready(run(jnp.array(x)))
 

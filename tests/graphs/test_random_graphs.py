@@ -186,7 +186,7 @@ def compare(drawn: Drawn, dtype: str) -> None:
 
 
 def same_bits(found: Any, value: Any) -> bool:
-    """Return whether two arrays have the same bits, but for the payload of NaN."""
+    """Return whether two arrays have the same bits, except for the payload of NaN."""
     return found.dtype == value.dtype and np.array_equal(
         found.astype(np.float64), value.astype(np.float64), equal_nan=True
     )

@@ -44,7 +44,7 @@ def corpus(client: httpx.Client, examples: int) -> list[Request]:
     found = [Request("GET", path) for path in PAGES]
     for entry in client.get("/v1/ops").raise_for_status().json()["ops"]:
         contract = client.get(f"/v1/ops/{entry['name']}").raise_for_status().json()
-        # The contract of an op with rows tells which shapes have been tried, and so it changes.
+        # The contract of an op with rows lists the shapes that were tried, so it changes.
         if contract["batching"] in ("elementwise", "none"):
             found.append(Request("GET", f"/v1/ops/{entry['name']}"))
         for number, given in enumerate(contract["examples"][:examples]):

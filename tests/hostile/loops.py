@@ -1,4 +1,4 @@
-"""Loops: requests that repeat but for their numbers, in every protocol, format and dtype, with numbers of every kind.
+"""Loops: requests that differ only in their numbers, in every protocol, format and dtype, with numbers of every kind.
 
 A loop begins with numbers of one kind, until the fast path has a template, and goes on with numbers of others.
 """
@@ -69,7 +69,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True)
 class Loop:
-    """One request but for its numbers: ``make`` returns it for texts of numbers, two for each element."""
+    """A request without its numbers: ``make`` returns it for texts of numbers, two for each element."""
 
     make: Callable[[Texts, Texts], bytes]
     size: int
@@ -88,7 +88,7 @@ class Loop:
 
 
 def any_loop(rng: random.Random, tag: str) -> Loop:
-    """Return a random loop; ``tag`` is a header of its own, or empty."""
+    """Return a random loop; ``tag`` is an additional header, or empty."""
     shape = rng.choice(SHAPES)
     size = int(np.prod(shape))
     form = rng.choice((_lists, _lists, _lists, _typed, _base64, _safetensors, _umbridge, _umbridge, _tesseract))

@@ -33,7 +33,7 @@ def lose_a_worker(stage: Stage, end_one: Callable[[], None], allowed_s: float = 
 
 
 def _is_short(stage: Stage, before: Sequence[int]) -> bool:
-    """Tell whether a worker is missing, or none has ended."""
+    """Return whether a worker is missing, or none has ended."""
     now = stage.target.workers()
     return len(now) < len(before) or now == before
 

@@ -27,5 +27,5 @@ def judge(answer: Answer, findings: Findings, text: str, pieces: tuple[bytes, ..
 
 
 def is_op_error(answer: Answer) -> bool:
-    """Tell whether a 500 is the op's own failure: an error of its protocol that does not blame the service."""
+    """Return whether a 500 is the op's own failure: an error of its protocol that does not blame the service."""
     return "json" in answer.content_type and b"internal error" not in answer.body.lower()

@@ -78,7 +78,7 @@ class Target:
         self._workers = set(self.service.workers())
 
     def is_alive(self) -> bool:
-        """Tell whether the server, or the supervisor, runs."""
+        """Return whether the server, or the supervisor, runs."""
         return self.service.process.poll() is None
 
     def wait_until_stopped(self, findings: Findings) -> None:

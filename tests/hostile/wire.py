@@ -109,7 +109,7 @@ class _Stream:
 
 
 def is_listening(port: int) -> bool:
-    """Tell whether a connection can be made."""
+    """Return whether a connection can be made."""
     try:
         Wire(port, 5.0).close()
     except OSError:

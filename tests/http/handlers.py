@@ -21,7 +21,7 @@ from app.telemetry.counters import NOT_RECORDED, not_recorded
 def application(
     handler: Answer, settings: Settings, lifecycle: Lifecycle | None = None, pages: APIRouter | None = None
 ) -> FastAPI:
-    """Return an application that answers every request with ``handler``, but for those to ``pages``."""
+    """Return an application that answers every request with ``handler``, except those to ``pages``."""
     app = FastAPI(exception_handlers={**HANDLERS}, openapi_url=None)
     app.include_router(pages or APIRouter())
     app.router.routes += [

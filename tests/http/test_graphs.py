@@ -96,7 +96,7 @@ def test_an_installed_graph_has_a_document(serve: Serve, tmp_path: Path) -> None
     with serve(OPS_PATH=str(tmp_path)).client() as client:
         assert client.get("/v1/graphs/norm_loss").json()["nodes"] == LOSS["nodes"]
         refused = client.get("/v1/graphs/square")
-        assert (refused.status_code, "no graph of ops" in refused.json()["detail"]) == (404, True)
+        assert (refused.status_code, "not a graph of ops" in refused.json()["detail"]) == (404, True)
 
 
 def test_a_put_needs_the_name_of_the_document(client: httpx.Client, loss: str) -> None:

@@ -97,7 +97,7 @@ def test_a_stuck_worker_is_replaced_while_another_takes_over(start, sleepy: str)
 
 
 def is_answered(one) -> bool:
-    """Request a square from any worker; tell whether it was answered."""
+    """Request a square from any worker; return whether it was answered."""
     try:
         with one.client() as client:
             return client.post(SQUARE, content=REQUEST, headers=JSON).is_success

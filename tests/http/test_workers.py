@@ -23,7 +23,7 @@ from tests.http.test_tls import make_certificate
 from tests.patience import PATIENCE_S
 
 ALICE, BOB = "pullback_Of-Alice-0123", "pullback_Of-Bob-4567"
-# How many requests, each on a connection of its own, must be answered alike.
+# How many requests, each on a separate connection, must have equal answers.
 REQUESTS = 30
 PAGE = '''\
 """A multiple of x. While a file exists, its import ends the process."""
@@ -99,7 +99,7 @@ def until_log_has(one: Service, pattern: str, count: int = 1) -> re.Match[str]:
 
 
 def factors(one: Service) -> set[float]:
-    """Return all the different answers to equal requests, each on a connection of its own."""
+    """Return all the different answers to equal requests, each on a separate connection."""
     body = {"inputs": {"x": [1.0]}}
     found = set[float]()
     for _ in range(REQUESTS):

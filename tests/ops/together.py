@@ -15,7 +15,7 @@ from tests.ops.cases import Answer, Case, Named, Truth, directions, truth, used
 
 
 def takes_long(case: Case) -> bool:
-    """Tell whether an op takes seconds to trace, as one that decomposes matrices does."""
+    """Return whether an op takes seconds to trace, as one that decomposes matrices does."""
     return case.op.cost is not None
 
 

@@ -14,7 +14,7 @@ from ray.serve.config import HTTPOptions
 
 from deploy.ray.pullback import Arguments, Pullback, app
 
-# Cores that Ray is told there are: two would be too few for three replicas.
+# How many cores Ray may assume: two would be too few for three replicas.
 CORES = 8
 HOST = "127.0.0.1"
 ANSWER = "answer: "

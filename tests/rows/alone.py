@@ -35,7 +35,7 @@ def write_pages(folders: dict[str, Path], to: Path) -> None:
 
 
 def is_close(answer: tuple[int, bytes], alone: tuple[int, bytes]) -> bool:
-    """Return whether two answers have one status and, if both are JSON, the same numbers but for rounding."""
+    """Return whether two answers have one status and, if both are JSON, the same numbers up to rounding."""
     (status, body), (expected, other) = answer, alone
     if status != expected:
         return False

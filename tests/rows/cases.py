@@ -223,7 +223,7 @@ def _in_json(form: str, x: Array, is_whole: bool) -> Any:
 
 
 def _words(tree: Any) -> Any:
-    """Return nested lists with words for what is no number in JSON."""
+    """Return nested lists with strings in place of NaN and infinity, which JSON does not have."""
     if isinstance(tree, list):
         return [_words(item) for item in cast(list[Any], tree)]
     return tree if np.isfinite(tree) else {np.inf: "Infinity", -np.inf: "-Infinity"}.get(tree, "NaN")

@@ -154,7 +154,7 @@ def test_one_op_leaves_the_traces_of_others():
 
 @pytest.mark.usefixtures("few_traces")
 def test_one_owner_of_work_leaves_the_traces_of_others():
-    """Two clients with keys of their own call the same op."""
+    """Two clients with different keys call the same op."""
     with traces.traces_of("power (key a)"):
         gradient(POWER, [2.0], "graph", 3)
     with traces.traces_of("power (key b)"):

@@ -228,7 +228,7 @@ def fast_bodies(draw) -> str:
 
 
 def is_fast(document: Any) -> bool:
-    """Tell whether a tensor of the document took the fast path."""
+    """Return whether a tensor of the document took the fast path."""
     values = [list(x.values()) if isinstance(x, dict) else [x] for x in tensors(document)]
     return any(isinstance(one, Source) for value in values for one in value)
 

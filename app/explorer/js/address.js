@@ -1,4 +1,4 @@
-/** The state of the page, which is in its address: whoever opens the address sees the same. */
+/** The state of the page, which is in its address: everyone who opens it sees the same. */
 
 /**
  * Return the name of the op of the page, empty on the page of all ops.

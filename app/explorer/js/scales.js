@@ -19,7 +19,7 @@ const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 export function widthOf(columns, wanted) {
   const every = columns.flat().map((each) => Math.abs(each ?? 0));
   const largest = Math.max(...every) || 1;
-  // Smaller numbers are 0, but for their rounding.
+  // Smaller numbers are rounding errors of 0.
   const sizes = every.filter((each) => each > ROUNDING * largest).sort((a, b) => a - b);
   const typical = sizes[Math.floor(sizes.length / 2)] ?? 1;
   const isWide = wanted === "arcsinh" || (wanted === "auto" && largest > WIDE * typical);

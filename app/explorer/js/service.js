@@ -205,7 +205,7 @@ export function inWords(error) {
 }
 
 /**
- * Return whether an error only says that nobody waits for the answer any more.
+ * Return whether an error only says that the request was aborted.
  *
  * @param {unknown} error
  * @returns {boolean}

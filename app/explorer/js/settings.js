@@ -59,7 +59,7 @@ export class Settings extends EventTarget {
   }
 
   /**
-   * Use the attributes, the dtype and the mode of a finding. The plot is drawn by whoever asks for it.
+   * Use the attributes, the dtype and the mode of a finding. The caller draws the plot.
    *
    * @param {{ attrs: Record<string, unknown>, dtype: string, mode: string }} finding
    */

@@ -1,12 +1,11 @@
 """The events of a stream of checks: what a request asks for, and what its checks find, step by step."""
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias
 
 from app.errors import Overloaded, PullbackError, wrong
 from app.execution.check_steps import Check, Limits
@@ -142,14 +141,3 @@ def check_support(op: Op, options: Options) -> None:
                 message = f"op {op.name} does not support this {'float dtype' if field == 'dtypes' else 'mode'}"
                 expected = f"some of {', '.join(known)}" if known else "an op with float dtypes"
                 raise wrong((field, i), message, expected=expected, got=name)
-
-
-def spell_nonfinite(tree: Any) -> Any:
-    """Return a document with NaN and the infinities as strings, because JSON has no numbers for them."""
-    if isinstance(tree, float) and not math.isfinite(tree):
-        return "NaN" if math.isnan(tree) else "Infinity" if tree > 0 else "-Infinity"
-    if isinstance(tree, Mapping):
-        return {key: spell_nonfinite(value) for key, value in cast(Mapping[str, Any], tree).items()}
-    if isinstance(tree, list | tuple):
-        return [spell_nonfinite(value) for value in cast(list[Any], tree)]
-    return tree

@@ -6,8 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
-from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Tensors
+from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, OperationAnswer, Tensors
 from app.routes.native.check_examples import REPORTS, VERIFICATIONS
+from app.routes.native.points import PointRequest
 from ops import FLOATS, MODES, Mode
 
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
@@ -71,21 +72,12 @@ class ChecksRequest(_CheckOptions):
     findings: bool = Field(default=False, description="Send each finding as an event when its step has ended.")
 
 
-class VerifyRequest(BaseModel):
+class VerifyRequest(PointRequest):
     """A point, cotangents, and your gradients at that point."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(
-        default={}, description="The op's attributes; omitted ones have their defaults."
-    )
     dtype: Dtype | None = Field(
         default=None, description="The dtype in which your gradients were computed; omitted: the op's first."
     )
-    mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
-    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
-    cotangents: Cotangents = None
     gradients: Tensors = Field(min_length=1, description="Your gradients, by input.")
     tolerances: Tolerances = Tolerances()
 

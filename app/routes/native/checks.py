@@ -9,18 +9,20 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from app.autodiff.binding import bind, bind_directions
+from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
 from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
-from app.requests.answering import Reply, answer, off_loop
+from app.requests.answering import answer, off_loop
 from app.requests.fields import read
 from app.requests.negotiation import JSON, accepted, content_type
-from app.routes.native.check_events import Event, Requested, check_support, options_of, spell_nonfinite
+from app.routes.native.check_events import Event, Requested, check_support, options_of
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
+from app.routes.native.nonfinite import spell_nonfinite, spelled_reply
+from app.routes.native.points import point_of
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
@@ -51,7 +53,7 @@ class CheckHandler:
         check_support(self.op, options)
         checks = None if request.checks is None else tuple(request.checks)
         job = Job(self.op.name, options, checks, request.inputs, request.attrs)
-        return Call(self.op.owner, CheckRun(job, request.budget_s), True, _reply, self.counters)
+        return Call(self.op.owner, CheckRun(job, request.budget_s), True, spelled_reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,8 @@ class VerifyHandler(CheckHandler):
     """
 
     def _call(self, body: Body) -> Call:
-        request, engine = read(body, VerifyRequest), self.engine
-        mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
-        run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
-        point = bind(self.op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
-        cotangents = None
-        if request.cotangents is not None:
-            cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
+        request = read(body, VerifyRequest)
+        point, cotangents = point_of(self.engine, self.op, request)
         gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")
         tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
 
@@ -77,7 +74,7 @@ class VerifyHandler(CheckHandler):
             del checkpoint
             return verify.verify(point, cotangents, gradients, tolerances)
 
-        return Call(self.op.owner, work, True, _reply, self.counters)
+        return Call(self.op.owner, work, True, spelled_reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,3 @@ def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:
     """Return the media type of the response; raises a ``PullbackError`` for a wrong media type."""
     content_type(request.headers)
     return accepted(request.headers, media_types)
-
-
-def _reply(document: Event) -> Reply:
-    return Reply(JSON, [dumps(spell_nonfinite(document))])

@@ -40,7 +40,7 @@ def graphs(engine: Engine) -> APIRouter:
         """Return the document of a graph that was posted, or that the operator has installed."""
         op = engine.op(name)
         if not isinstance(op, GraphOp):
-            raise NotFound(f"op {name!r} is no graph of ops: GET /v1/ops/{name} describes it")
+            raise NotFound(f"op {name!r} is not a graph of ops: GET /v1/ops/{name} describes it")
         document: Any = Response(op.document.canonical, media_type=JSON)
         return document
 

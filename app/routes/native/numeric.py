@@ -9,38 +9,32 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from app.autodiff.binding import bind, bind_directions, bind_names
+from app.autodiff.binding import bind_directions, bind_names
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
 from app.http.request import Request
-from app.requests.answering import Reply, answer
+from app.requests.answering import answer
 from app.requests.fields import read
-from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, OperationAnswer, Tensors, Wrt
+from app.requests.models import Dtype, OperationAnswer, Tensors, Wrt
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.tensor_schemas import RANKS, untyped
-from app.routes.native.check_events import spell_nonfinite
+from app.routes.native.nonfinite import spelled_reply
+from app.routes.native.points import PointRequest, point_of
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
-from app.tensors.strict_json import Body, dumps
-from ops import Mode, Op
+from app.tensors.strict_json import Body
+from ops import Op
 
 Numbers = Annotated[Any, WithJsonSchema({"anyOf": untyped("Number", RANKS)})]
 STATUSES = "ok, kink, jump, not finite, no digits, constant nearby, underflow or estimates differ"
 
 
-class NumericRequest(BaseModel):
+class NumericRequest(PointRequest):
     """The point, and what to differentiate there."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    inputs: Tensors = Field(description="The op's inputs, by name.")
-    attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] = Field(
-        default={}, description="The op's attributes; omitted ones have their defaults."
-    )
     order: Literal[1, 2] = Field(default=1, description="1: of forward; 2: of the op's own vjp.")
-    cotangents: Cotangents = None
     wrt: Wrt = None
     tangents: Tensors | None = Field(
         default=None,
@@ -53,8 +47,6 @@ class NumericRequest(BaseModel):
     dtype: Dtype | None = Field(
         default=None, description="The dtype whose rounding the error bars cover; omitted: the op's first."
     )
-    mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
-    device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
 
 
 class NumericDerivatives(BaseModel):
@@ -110,23 +102,14 @@ class NumericHandler:
             await answer(self.engine, request, self._call, body, self.op.owner)
 
     def _call(self, body: Body) -> Call:
-        request, engine = read(body, NumericRequest), self.engine
-        mode = request.mode or engine.default_mode(self.op, request.dtype, request.device)
-        run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
-        point = bind(self.op, request.inputs, request.attrs, request.dtype, json.decode, mode=mode, **run)
-        cotangents = tangents = None
-        if request.cotangents is not None:
-            cotangents = bind_directions(request.cotangents, point.spec.outputs, json.decode, "cotangents")
+        request = read(body, NumericRequest)
+        (point, cotangents), tangents = point_of(self.engine, self.op, request), None
         if request.tangents is not None:
             tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
         wrt = bind_names(request.wrt, self.op.inputs, "wrt")
-        wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, engine.check_work)
+        wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, self.engine.check_work)
 
         def work(checkpoint: Checkpoint) -> dict[str, Any]:
             return numeric(point, wanted, checkpoint)
 
-        return Call(self.op.owner, work, True, _reply, self.counters)
-
-
-def _reply(document: dict[str, Any]) -> Reply:
-    return Reply(JSON, [dumps(spell_nonfinite(document))])
+        return Call(self.op.owner, work, True, spelled_reply, self.counters)

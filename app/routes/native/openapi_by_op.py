@@ -95,11 +95,8 @@ def _request(op: Op, endpoint: _Endpoint) -> Schema:
 
 def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     """Return the schemas of the fields that depend on the op."""
-    floats, xs, ys = (
-        [dtype for dtype in op.dtypes if dtype in FLOATS],
-        differentiable(op, op.inputs),
-        differentiable(op, op.outputs),
-    )
+    floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
+    xs, ys = differentiable(op, op.inputs), differentiable(op, op.outputs)
     found: dict[str, Schema] = {
         "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs]},
         "attrs": without_defaults(attrs_schema(op.attrs)),

@@ -90,7 +90,7 @@ def _example(document: Schema, op: Op, operation: str) -> Mapping[str, Any] | No
 
 
 def _with_sample(item: Schema, sample: Any) -> Schema:
-    """Return the operations of a path with an answer of theirs."""
+    """Return the operations of a path, with ``sample`` as the example of their answers."""
     if sample is None:
         return item
     described = dict[str, Any]()

@@ -122,7 +122,7 @@ def _front(array: Array, rank: int, allowed: tuple[int, ...], loc: Loc) -> Shape
 
 
 def _common(fronts: Fronts) -> Shape:
-    """Return the shape of the axes in front: that of every array, but for axes of length 1."""
+    """Return the shape of the axes in front: that of every array, except where it has an axis of length 1."""
     shape: Shape = ()
     for loc, front in fronts.items():
         try:

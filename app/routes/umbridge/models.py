@@ -75,7 +75,7 @@ class Models:
     def names(self) -> list[str]:
         """The registered ops and their first derivations that are models: Python's client accepts no others."""
         registered = self._engine.registry.ops.values()
-        ops = [each for op in registered for each in (op, *(derive(op, word) for word in derivations(op)))]
+        ops = [each for op in registered for each in (op, *(derive(op, derivation) for derivation in derivations(op)))]
         return [op.name for op in ops if is_model(op)]
 
     def op(self, name: object) -> Op:

@@ -99,5 +99,5 @@ class _Client(threading.Thread):
 
 
 def _is_short(request: Request) -> bool:
-    """Tell whether a request is short work, of one of many ops: those of all clients fit into the queue."""
+    """Return whether a request is short work, of one of many ops: those of all clients fit into the queue."""
     return request.path.endswith(("/forward", "/vjp")) and len(request.body) < SHORT
