@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from app.graphs.document import GraphDocument
 from app.graphs.graph_op import graph_op
@@ -77,3 +79,31 @@ def test_checks_find_a_planted_mistake_of_a_node() -> None:
     document = GraphDocument.of(after("log1pexp", "square"))
     op = graph_op(document, lambda name: wrong if name == "square" else find(name))
     assert checked(op, ["derivative"]) == {"derivative": "fail"}
+
+
+def finite_in_float16(op: Op) -> str:
+    """Return the verdict of check finite in float16."""
+    found = report(op, checks=("finite",), modes=("graph",), dtypes=("float16",))
+    return found["verdict"]
+
+
+def test_a_cotangent_that_overflows_between_nodes_is_no_fault() -> None:
+    """Where |a x| is 1e-4, the product for a is small, and that for a x is too large for float16."""
+    nodes = [
+        {"name": "ax", "op": "matmul", "inputs": {"a": "a", "b": "x"}},
+        {"name": "norm", "op": "safe_norm", "inputs": {"x": "ax"}},
+        {"name": "loss", "op": "log1pexp", "inputs": {"x": "norm"}},
+    ]
+    op = op_of({"inputs": ["a", "x"], "nodes": nodes, "outputs": {"y": "loss"}})
+    assert finite_in_float16(op) == "pass"
+
+
+def test_a_node_that_overflows_inside_is_found() -> None:
+    """The gradient exp(x) exp(-x) is infinite where exp(x) is, in directions of any size."""
+    same = replace(
+        REGISTRY.ops["square"],
+        function=custom_gradient(tf.identity, lambda x, dy: dy * (tf.exp(x) * tf.exp(-x))),
+        reference=np.asarray,
+    )
+    document = GraphDocument.of(after("square"))
+    assert finite_in_float16(graph_op(document, lambda name: same if name == "square" else find(name))) == "fail"
