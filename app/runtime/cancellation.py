@@ -80,7 +80,7 @@ _thread = _Thread()
 def install() -> None:
     """Make TensorFlow use the cancellation manager of each thread; call this once, when the service starts.
 
-    TensorFlow has one manager for all threads, so cancelling the work of one slot would cancel the other's too. It
+    TensorFlow has one manager for all threads, so cancelling the work of one queue would cancel that of the others. It
     looks up the manager before every function, so the lookup is a C callable without a Python frame.
     """
     cancellation.context = partial(attrgetter("block.manager"), _thread)

@@ -12,7 +12,8 @@ from pathlib import Path
 import tensorflow as tf
 
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# One inter-op thread per slot of the scheduler: a thread that runs a kernel on a large tensor cannot start another.
+# One inter-op thread each for short and for long work: a thread that runs a kernel on a large tensor cannot start
+# another kernel.
 SLOTS = 2
 
 

@@ -49,7 +49,7 @@ MARKS: Mapping[Status, str] = {"ok": "ok", "missing": "MISSING", "off": "-"}
 class Part(BaseModel):
     """The result of one check."""
 
-    # Every answer has all fields.
+    # In the documentation, a field with a default is one that the response may lack.
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     name: str

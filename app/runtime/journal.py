@@ -1,4 +1,4 @@
-"""What this process evaluates, in memory that outlives it: if a kernel ends the process, another reads where."""
+"""What this process evaluates, in memory that outlives it: if a kernel crashes the process, another reads where."""
 
 import mmap
 import os

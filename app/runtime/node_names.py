@@ -35,7 +35,7 @@ def node_scope(name: str, op: str, *, in_names: bool) -> Generator[None]:
 
 
 def node_of(error: BaseException) -> str:
-    """Return the node that has raised an error, as ``node_text``; "" if nothing tells."""
+    """Return the node that has raised an error, as ``node_text``; "" if it is unknown."""
     notes: list[str] = getattr(error, "__notes__", [])
     # A graph may be a node of another: the last note and the first scope are the outermost.
     for note in reversed(notes):

@@ -10,6 +10,7 @@ from app.telemetry.line_writer import STDERR
 
 # A traceback contains the message of an exception, which may have any length.
 MAX_TEXT = 1 << 16
+FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class TextFormatter(logging.Formatter):
@@ -70,9 +71,6 @@ def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {"pullback": {"level": "INFO"}, "uvicorn.error": {"level": "WARNING"}},
     }
-
-
-FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def _bounded(text: str) -> str:
