@@ -12,7 +12,7 @@ from benchmarks.fast_path import Express
 from benchmarks.run import Run
 
 JSON, BINARY = "pullback-json", "pullback-safetensors"
-# Both ways are the same code here, so a difference is the cost of asking the fast path, and noise.
+# Both services run the same code for these requests, so a difference is the cost of asking the fast path, or noise.
 NO_SLOWER = 1.05
 
 

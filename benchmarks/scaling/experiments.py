@@ -23,16 +23,16 @@ REQUESTS = 30_000
 # Enough requests for each pod: a fleet begins empty.
 REQUESTS_A_POD = 1000
 GOAL_S = 0.010
-# The most that pods may be asked for, of what they can do at all.
+# The largest load of pods, as a share of the most that they can answer.
 FULL = 0.95
 RATES = (1e3, 1e4, 1e5, 1e6)
 MOST_PODS = 1000
 # Requests a second for each pod, and the autoscaler's targets.
 LOADS = (1e3, 2e3, 3e3, 4e3, 6e3, 8e3, 9e3, 10e3)
-# So much slower requests, that a few of them a second are a load.
+# Requests take this many times as long, so that a few of them a second keep a pod busy.
 SLOWER = 100
 TARGETS = (1.0, 2.0, 4.0, 8.0, 16.0)
-# No price list in particular: two cores and 4 GiB for an hour.
+# A typical price of two cores and 4 GiB for an hour, of no particular provider.
 DOLLARS = 0.08
 
 
@@ -99,7 +99,7 @@ def pods_needed(cell: tuple[str, str, float], model: Model) -> Row:
 
 def _meets(model: Model, cell: tuple[str, str, float], pods: int) -> Result | None:
     policy, arrivals, rate = cell
-    # In the short time that is simulated, too much load fills no queue yet.
+    # The simulated time is too short for an overload to fill a queue.
     if rate > FULL * model.most_a_pod * pods:
         return None
     result = steady(model, policy, arrivals, rate, pods)
