@@ -42,7 +42,7 @@ $(VENV)/bin/ruff format --check
 endef
 
 # The CPU seconds that the tests of `make test` may take; a run says when they take more.
-CPU_BUDGET := 320
+CPU_BUDGET := 345
 
 test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
 	$(CHECK_TREE)
@@ -65,7 +65,7 @@ test-all: installer ## the same and all other tests, with other people's clients
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=3 test-fleet test-frameworks test-clients test-browser test-deploy
+	$(MAKE) --no-print-directory --jobs=2 test-fleet test-frameworks test-clients test-browser test-deploy
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
