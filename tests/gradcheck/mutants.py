@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant("sizes.py", "LONG = (1025, 4097)", "LONG = ()", ("a scan that is wrong from 4,000 numbers on",)),
     Mutant("sizes.py", "yield from _arranged(target, with_rows[i])", "pass", ("rows that ascend", "rows that descend")),
     Mutant("sizes.py", '"positive": np.abs,', "", ("rows of positive numbers",)),
-    Mutant("sizes.py", "ARRANGED, ROW = 3, 5", "ARRANGED, ROW = 3, 99", ("rows of negative numbers",)),
+    Mutant("sizes.py", "ARRANGED, ROW = 3, 5", "ARRANGED, ROW = 3, 99", ("rows that descend",)),
     Mutant("sizes.py", "AXES = ((), (1,)", "AXES = ((1,)", ("a vector without rows",)),
     Mutant("sizes.py", "if symbols and", "if not symbols and", ("two sizes that must be equal, wrong from five on",)),
     Mutant(
