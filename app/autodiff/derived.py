@@ -98,6 +98,12 @@ def derived(op: Op, name: str, sequence: list[str]) -> Op:
     return op
 
 
+def with_names(op: Op) -> Op:
+    """Return an op of a graph of ops such that TensorFlow's errors name the node; any other op as it is."""
+    base, transforms = origin(op)
+    return derived(base.with_names, op.name, [transform.rule for transform in transforms])
+
+
 def derive(op: Op, derivation: Derivation) -> DerivedOp:
     """Return the vjp or jvp of an op; raise ``NotFound`` if nothing is differentiable. Equal calls return one op."""
     # An op keeps those that are derived from it, so that they go with it.

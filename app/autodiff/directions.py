@@ -14,6 +14,17 @@ from app.autodiff.point import Arrays, Point
 from app.runtime.modes import KeyedArrays
 from ops import Array
 
+# Limits on one call with many directions: numbers (32 MB of float64), and multiply-adds (about a second).
+CALL_ELEMENTS = 1 << 22
+CALL_COST = 1 << 33
+
+
+def per_call(point: Point) -> int:
+    """Return how many directions one call may have, which bounds its memory and time."""
+    outputs = [shape or () for shape in point.output_shapes.values()]
+    per_row = point.size + sum(map(math.prod, outputs))
+    return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
+
 
 def copies(
     point: Point, seeds: Sequence[Arrays], have_rows: Sequence[Mapping[str, bool]]

@@ -1,6 +1,5 @@
 """One program at one point: run alone or in one call with similar ones, with its results checked."""
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,13 +11,13 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved, resolved_shape
 from app.autodiff.builder import gradient_function
-from app.autodiff.derived import DerivedOp, derived, origin
+from app.autodiff.derived import DerivedOp, origin, with_names
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
 from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
 from app.autodiff.point import PADDED_MODES, Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, program_of
-from app.autodiff.row_trial import RowTrial
+from app.autodiff.row_trial import ENDED, RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime.modes import Key, KeyedArrays
@@ -28,10 +27,6 @@ from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
-
-# Limits on one call with many directions: numbers (32 MB of float64), and multiply-adds (about a second).
-CALL_ELEMENTS = 1 << 22
-CALL_COST = 1 << 33
 
 _SHAPE = attrgetter("shape")
 
@@ -173,23 +168,6 @@ class Evaluation(Generic[Result]):
         """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""
         return self.finish(compute([self], self.whole)[0])
 
-    def node_in_graph(self) -> str:
-        """Return the node at which the evaluation of a graph of ops fails, where it does with names too; else ""."""
-        base, transforms = origin(self.point.op)
-        if not base.parts:
-            return ""
-        op = derived(base.with_names, base.name, [transform.rule for transform in transforms])
-        # XLA fails in its own way; in the other modes, the same kernels fail.
-        spec = replace(self.point.spec, op=op, mode="xla" if self.point.spec.mode == "xla" else "graph")
-        named = replace(self, point=replace(self.point, spec=spec))
-        try:
-            named.whole.run([self.leaves])
-        except NotTraced:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
-            return node_of(error)
-        return ""
-
     def simpler(self) -> Callable[[], object] | None:
         """Return a call with fewer pullbacks, which shows whether the op rejects its inputs or its gradient fails."""
         if self.transforms:
@@ -209,7 +187,7 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
     first = evaluations[0]
     packing = packing or first.packed[0]
     if first.batched:
-        count, rows = len(next(iter(first.seeds[-1].values()))), rows_per_call(first.point)
+        count, rows = len(next(iter(first.seeds[-1].values()))), directions.per_call(first.point)
         if not count or count > rows:
             return [_in_parts(first, count, rows)]
     try:
@@ -236,7 +214,7 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
-        node = node_of(error) or first.node_in_graph()
+        node = _failing_node(first, error)
         raise converted(first.point.op.name, error, first.simpler(), node) from error.with_traceback(None)
     return [results]
 
@@ -271,11 +249,21 @@ def present(value: Array | None) -> Array:
     return value
 
 
-def rows_per_call(point: Point) -> int:
-    """Return how many directions one call may have, which bounds its memory and time."""
-    outputs = [shape or () for shape in point.output_shapes.values()]
-    per_row = point.size + sum(map(math.prod, outputs))
-    return max(1, min(CALL_ELEMENTS // (per_row + 1), CALL_COST // (point.cost + 1)))
+def _failing_node(evaluation: Evaluation[Any], error: BaseException) -> str:
+    """Return the node of a graph of ops that has raised an error; "" if it is unknown, or no node is to blame."""
+    point, known = evaluation.point, node_of(error)
+    if known or not origin(point.op)[0].parts or isinstance(error, (OpFault, MemoryError, *ENDED)):
+        return known
+    # XLA fails in its own way; in the other modes, the same kernels fail.
+    spec = replace(point.spec, op=with_names(point.op), mode="xla" if point.spec.mode == "xla" else "graph")
+    named = replace(evaluation, point=replace(point, spec=spec))
+    try:
+        named.whole.run([named.leaves])
+    except NotTraced:
+        raise
+    except BaseException as other:  # noqa: BLE001 - the op author's code may raise anything, or exit
+        return node_of(other)
+    return ""
 
 
 def _check_directions(point: Point, op: DerivedOp) -> None:

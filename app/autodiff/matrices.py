@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.autodiff import derivatives
+from app.autodiff import derivatives, directions
 from app.autodiff.derivatives import Absent, Derivative, Derivatives
-from app.autodiff.evaluation import Evaluation, rows_per_call
+from app.autodiff.evaluation import Evaluation
 from app.autodiff.padded_rows import ROWS
 from app.autodiff.point import Arrays, Point, Side
 from app.runtime.cancellation import Checkpoint
@@ -137,7 +137,7 @@ def _unit_directions(
     Calls ``checkpoint`` before each chunk.
     """
     size = math.prod(shape)
-    rows = max(1, min(size, rows_per_call(point)))
+    rows = max(1, min(size, directions.per_call(point)))
     for start in range(0, size, rows):
         checkpoint()
         stop = min(size, start + rows)

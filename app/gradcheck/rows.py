@@ -11,7 +11,8 @@ import numpy as np
 
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import Kind, gradient, values_of, values_up_to
-from app.autodiff.evaluation import CALL_COST, CALL_ELEMENTS, Evaluation
+from app.autodiff.directions import CALL_COST, CALL_ELEMENTS
+from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point, Spec
 from app.autodiff.programs import MappedProgram
 from app.runtime import modes

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from pydantic import create_model
 
-from app.autodiff import derivatives, evaluation, matrices
+from app.autodiff import derivatives, directions, matrices
 from app.autodiff.binding import bind
 from app.autodiff.point import MAX_COST, Point, number
 from app.errors import DeadlinePassed, OpFailed, Unprocessable
@@ -180,8 +180,8 @@ def test_directions_in_parts_equal_directions_in_one_call(mode: Mode, monkeypatc
         ]
 
     whole = answers()
-    monkeypatch.setattr(evaluation, "CALL_ELEMENTS", 2 * (6 + 2 + 2 + 1))
-    assert evaluation.rows_per_call(at) == 2
+    monkeypatch.setattr(directions, "CALL_ELEMENTS", 2 * (6 + 2 + 2 + 1))
+    assert directions.per_call(at) == 2
     for part, one in zip(answers(), whole, strict=True):
         assert part.shape == one.shape
         # The same formula on the same numbers, at other positions of a vector register: they may differ by one ulp.

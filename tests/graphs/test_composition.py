@@ -136,3 +136,15 @@ def test_what_tensorflow_raises_in_a_node_names_it(mode: Any) -> None:
         assert mode == "xla" or isinstance(found, error)
         assert "node n (second)" in found.detail
         assert "node n (second)" in found.entries[0].message
+
+
+def test_work_without_memory_is_not_done_again_to_find_a_node() -> None:
+    def huge(x: Tensor) -> Tensor:
+        """Ask for a petabyte."""
+        count = tf.cast(1e15 + tf.abs(tf.cast(tf.reduce_max(x), tf.float64)), tf.int64)
+        return x + tf.cast(tf.reduce_sum(tf.fill([count], tf.constant(1, tf.int8))), x.dtype)
+
+    made = of_two(replace(square, function=huge))
+    with pytest.raises(OpFailed, match="allocating tensor"):
+        answer(Case(made, made.examples[0]).point(mode="graph"), "forward", {})
+    assert "with_names" not in vars(made)
