@@ -14,11 +14,11 @@ import numpy as np
 
 from app.autodiff.binding import need_linear, need_order
 from app.autodiff.derived import DerivedOp
-from app.autodiff.evaluation import Evaluation, present
+from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point, Side, Spec
 from app.autodiff.transforms import Transform, signature
 from app.errors import Entry, OpFailed, wrong
-from app.runtime.modes import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays, present
 from app.tensors.casting import Loss, bools
 from app.tensors.dtypes import DTYPES
 from ops import BOOL, Array, OpFault

@@ -20,7 +20,7 @@ from app.autodiff.programs import Program, ShapeOf, program_of
 from app.autodiff.row_trial import ENDED, RowTrial
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
-from app.runtime.modes import Key, KeyedArrays
+from app.runtime.modes import Key, KeyedArrays, present
 from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
 from app.runtime.traces import NotTraced
@@ -194,9 +194,7 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         if not isinstance(packing, Whole):
             if isinstance(packing, PaddedRows) and packing.why_not is None:
                 packing.try_rows(RowTrial(first.of_rows.point, first.call_leaves))
-            members = list[Sequence[Array]]()
-            for each in evaluations:
-                members.append(each.call_leaves if each.batched else each.leaves)
+            members = [each.call_leaves if each.batched else each.leaves for each in evaluations]
             try:
                 results = packing.run(members)
                 for i, each in enumerate(evaluations):
@@ -241,12 +239,6 @@ def _in_parts(evaluation: Evaluation[Any], count: int, rows: int) -> KeyedArrays
 def as_found(results: KeyedArrays) -> KeyedArrays:
     """Return the results unchanged: the ``finish`` of evaluations that need no other."""
     return results
-
-
-def present(value: Array | None) -> Array:
-    """Return the array, which must not be ``None``."""
-    assert value is not None
-    return value
 
 
 def _failing_node(evaluation: Evaluation[Any], error: BaseException) -> str:

@@ -198,8 +198,7 @@ class Target:
 
     def _values_at(self, samples: Sequence[Sample]) -> dict[Key, Array]:
         with contextlib.suppress(OpFailed, Unprocessable):
-            if samples:
-                return Rows(samples[0].point, self.checkpoint).values_up_to(self.last, *stacked(samples))
+            return Rows(samples[0].point, self.checkpoint).values_up_to(self.last, *stacked(samples)) if samples else {}
         return {}
 
     @cached_property
@@ -212,7 +211,7 @@ class Target:
     @cached_property
     def subsamples(self) -> list[Sample]:
         """The samples; a large one of an elementwise op is reduced to ``NUMBERS_OF_LARGE`` random numbers."""
-        found: list[Sample] = []
+        found = list[Sample]()
         for sample in self.samples:
             size = max((x.size for x in sample.point.inputs.values()), default=0)
             if sample.is_elementwise and size > NUMBERS_OF_LARGE:
@@ -249,8 +248,8 @@ class Target:
         if self.inputs is not None or not (self.batching == "elementwise" or self.sweep_samples):
             return []
         rng = self.rng("near")
-        accepted = self._accepted(points_of.near_edges(self.op, self.attrs, self.widest, rng))
-        points = accepted[: max(1, len(self.sweep_samples))]
+        drawn = points_of.near_edges(self.op, self.attrs, self.widest, rng)
+        points = self._accepted(drawn)[: max(1, len(self.sweep_samples))]
         samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in points]
         return [sample for sample in samples if not sample.is_singular]
 
@@ -282,7 +281,7 @@ class Target:
             narrow = sample.cast(self.bind(sample.point.inputs, dtype))
         except Unprocessable:
             return None
-        pairs = ((x, narrow.point.inputs[name]) for name, x in sample.point.inputs.items())
+        pairs = zip(sample.point.inputs.values(), narrow.point.inputs.values(), strict=True)
         return narrow if all(np.isfinite(y[np.isfinite(x)]).all() for x, y in pairs) else None
 
     def widen(self, sample: Sample) -> Sample:
@@ -297,7 +296,5 @@ class Target:
 
     def _join(self, parts: list[Mapping[str, Array]]) -> Point:
         """Return one point of an elementwise op with the numbers of many, in one dimension."""
-        names = [slot.name for slot in self.op.inputs]
-        return self.bind(
-            {name: np.concatenate([np.ravel(part[name]) for part in parts]) for name in names}, self.widest
-        )
+        every = {slot.name: np.concatenate([np.ravel(part[slot.name]) for part in parts]) for slot in self.op.inputs}
+        return self.bind(every, self.widest)

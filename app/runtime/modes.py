@@ -3,26 +3,20 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
-from itertools import chain, repeat
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
 import tensorflow as tf
-
-# Private, because the public API for calling functions and creating tensors takes several times as long as the work.
-from tensorflow.python.eager import cancellation, context, core
-from tensorflow.python.framework.ops import EagerTensor  # for the same reason
-from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelable  # for the same reason
 
 from app.runtime import tensor_equality, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.functions import Bounded, Function
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
-from app.runtime.this_thread import OnThisThread, can_run_here
+from app.runtime.this_thread import can_run_here
 from ops import Array, Mode, OpFault, Tensor
 
 tensor_equality.install()
@@ -35,6 +29,12 @@ If the level is a string, the result is the shape of a tensor, which is only for
 Results: TypeAlias = Mapping[Key, Tensor | None]
 KeyedArrays: TypeAlias = dict[Key, Array | None]
 """Results as NumPy arrays, ``None`` for missing derivatives."""
+
+
+def present(value: Array | None) -> Array:
+    """Return the array, which must not be ``None``."""
+    assert value is not None
+    return value
 
 
 class Traits(NamedTuple):
@@ -112,70 +112,6 @@ def is_known_bounded(program: Traceable, mode: Mode) -> bool:
 # The least recently used program is dropped for another. One takes about a kilobyte.
 BOUNDED_KEPT = 8192
 _bounded: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
-
-
-class Function:
-    """A concrete function, called on NumPy arrays without the layers that check arguments and search for tapes."""
-
-    def __init__(self, function: tf.types.experimental.ConcreteFunction) -> None:
-        """Keep a reference to the function, because the runtime drops its own when the function is deleted.
-
-        It runs on the device of the scope around this call.
-        """
-        self._function, now = function, context.context()
-        self._name, self._captured = function.name.decode(), list(function.captured_inputs)
-        self._count, self._device = len(function.outputs), now.device_name
-        self._attrs = tuple(chain.from_iterable(now.function_call_options.as_attrs().items()))
-
-    def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
-        handle, device, manager = context.context()._handle, self._device, cancellation.context()
-        tensors = [*map(EagerTensor, leaves, repeat(device), repeat(None)), *self._captured]
-        try:
-            if manager is None:
-                outputs = TFE_Py_Execute(handle, device, self._name, tensors, self._attrs, self._count)
-            else:
-                outputs = TFE_Py_ExecuteCancelable(
-                    handle, device, self._name, tensors, self._attrs, manager._impl, self._count
-                )
-        except core._NotOkStatusException as error:  # pyright: ignore[reportPrivateUsage] - it has no public name
-            raise core._status_to_exception(error) from None  # pyright: ignore[reportPrivateUsage] - the same
-        arrays = list[Array]()
-        for tensor in outputs:
-            array = np.asarray(tensor._numpy())
-            array.flags.writeable = False
-            arrays.append(array)
-        return arrays
-
-
-# The most numbers in the leaves of a call that cannot be cancelled.
-SMALL = 1 << 14
-
-
-class Bounded:
-    """A function whose kernels end soon and never wait; for small leaves, it runs on the calling thread.
-
-    Leaves of equal shapes always run in the same way, and all leaves do if their sizes ``are_bounded``.
-    """
-
-    def __init__(self, function: tf.types.experimental.ConcreteFunction, *, are_bounded: bool) -> None:
-        """Make the call for large leaves; the other is made when it is needed."""
-        self._for_large, self._function, self._are_bounded = Function(function), function, are_bounded
-        self._captured = [np.asarray(tensor) for tensor in function.captured_inputs]
-
-    @cached_property
-    def _for_small(self) -> OnThisThread:
-        return OnThisThread(self._function.graph, self._function.inputs, self._function.outputs)
-
-    def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        """Call the function."""
-        size = 0
-        for leaf in leaves:
-            size += leaf.size
-        if size <= SMALL or self._are_bounded:
-            with suppress(tf.errors.OpError):  # the other call reports it
-                return self._for_small([*leaves, *self._captured])
-        return self._for_large(leaves)
 
 
 class Trace:

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
-from app.runtime import modes
+from app.runtime import functions, modes
 from app.runtime.arithmetic import is_bounded
-from app.runtime.modes import Bounded, Function, Trace
+from app.runtime.functions import Bounded, Function
+from app.runtime.modes import Trace
 from app.runtime.this_thread import OnThisThread
 from app.tensors.json import decode
 from ops import Op, discover
@@ -112,9 +113,9 @@ def test_large_tensors_remain_cancellable(monkeypatch) -> None:
     monkeypatch.setattr(OnThisThread, "__call__", lambda self, leaves: called.append(leaves[0].size) or [])
     function = function_of(lambda x: x * 0.5, [None])
     for are_bounded in (False, True):
-        for size in (modes.SMALL, modes.SMALL + 1):
+        for size in (functions.SMALL, functions.SMALL + 1):
             Bounded(function, are_bounded=are_bounded)([np.ones(size, np.float32)])
-    assert called == [modes.SMALL, modes.SMALL, modes.SMALL + 1]
+    assert called == [functions.SMALL, functions.SMALL, functions.SMALL + 1]
 
 
 def test_captured_constants_are_passed() -> None:
