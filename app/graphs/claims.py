@@ -48,7 +48,7 @@ class NumpyGraph:
         """Return the claim of the graph with these attributes."""
         claims = [each.node.op.claim(each.node.attrs(attrs)) for each in self._nodes]
         firsts, seconds = [claim.first for claim in claims], [claim.second for claim in claims]
-        second = None if None in seconds else self._second(attrs, seconds)
+        second = None if None in seconds else self._second(attrs, firsts, seconds)
         linear = all(claim.linear for claim in claims)
         if all(isinstance(first, Derivative) for first in firsts):
             return Claim(Derivative(), second, linear)
@@ -56,8 +56,13 @@ class NumpyGraph:
             return Claim(Surrogate(self._surrogate(attrs, firsts)), second, linear)
         return Claim(Formula(self._formula(attrs, firsts)), second, linear)
 
-    def _second(self, attrs: Attrs, seconds: Sequence[Any]) -> Derivative | Formula:
-        if all(isinstance(second, Derivative) for second in seconds):
+    def _second(self, attrs: Attrs, firsts: Sequence[Any], seconds: Sequence[Any]) -> Derivative | Formula:
+        """Return the claim of the second order.
+
+        Where the gradient of a node is not the derivative of its value, neither is that of what comes after it: the
+        second order goes through the node by its gradient, and the numbers of the vjp by its value.
+        """
+        if all(isinstance(each, Derivative) for each in (*firsts, *seconds)):
             return Derivative()
         return Formula(second_formula(self._inputs, self._nodes, self._outputs, attrs, seconds))
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from app.graphs.contract import Contract, Pattern, Typed
-from app.graphs.wiring import Fixed
 from ops import ANY_SHAPE, Attrs, Batching, Input, InvalidInput, Output
 
 
@@ -35,8 +34,6 @@ def _batching(contract: Contract, values: Attrs) -> Batching:
 
 def _has_rows(each: Typed, kind: Batching, first: Pattern) -> bool:
     """Return whether the rows of the graph are independent rows of a node: its inputs and outputs begin with them."""
-    if any(isinstance(source, Fixed) and name not in each.filled for name, source in each.node.sources.items()):
-        return False
     for slot in (*each.node.op.inputs, *each.node.op.outputs):
         if slot.name not in each.filled or isinstance(slot, Output):
             # The rows of the op are those of its first symbol.

@@ -86,6 +86,30 @@ def test_a_graph_is_the_composition_bit_for_bit(name: str, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_a_derived_op_is_derived_for_inputs_that_do_not_depend_on_each_other(mode: Any) -> None:
+    """The gradient of a b for a is dy b, also where b is a²."""
+    nodes = [
+        {"name": "b", "op": "square", "inputs": {"x": "x"}},
+        {"name": "slopes", "op": "multiply.vjp", "inputs": {"a": "x", "b": "b", "dy": "dy"}},
+    ]
+    op = op_of({"inputs": ["x", "dy"], "nodes": nodes, "outputs": {"y": "slopes.da"}})
+    point = Case(op, op.examples[0]).point("float64", mode, {"x": [3.0, -2.0], "dy": [1.5, 0.5]})
+    assert answer(point, "forward", {})["outputs/y"].tolist() == [13.5, 2.0]
+
+
+def test_an_attribute_has_the_dtype_of_its_node() -> None:
+    nodes = [
+        {"name": "wide", "op": "cast_float64", "inputs": {"x": "x"}},
+        {"name": "y", "op": "gradient_reversal", "inputs": {"x": "wide"}, "attrs": {"strength": {"attr": "strength"}}},
+    ]
+    op = op_of({"inputs": ["x"], "nodes": nodes, "outputs": {"y": "y"}, "attrs": {"strength": 0.5}})
+    found = answer(
+        Case(op, op.examples[0]).point("float32", "graph", {"x": [3.0]}), "vjp", {"cotangents": {"y": np.array([1.5])}}
+    )
+    assert found["gradients/x"].tolist() == [-0.75]
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_an_error_of_a_node_names_it(mode: Any) -> None:
     def broken(x: Tensor) -> Tensor:
         raise ValueError("no such luck")

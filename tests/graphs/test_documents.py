@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.autodiff.admission import bind_example
 from app.errors import PullbackError
 from app.graphs.document import GraphDocument
+from ops import Example
 from tests.graphs.compositions import op_of
 
 SQUARE: Mapping[str, Any] = {
@@ -45,6 +47,11 @@ DOUBLING = [
     {"name": f"n{i}", "op": "concat", "inputs": dict.fromkeys("ab", f"n{i - 1}" if i else "x")} for i in range(40)
 ]
 FIRST: tuple[str | int, ...] = ("nodes", 0)
+# 9 times the work of a registered op each.
+SECOND_ORDERS = [
+    node(name=f"n{i}", op="square.vjp.vjp", inputs=dict.fromkeys(("x", "dy", "ddx"), "x")) for i in range(60)
+]
+ROWS = {"name": "x", "shape": ["...", "M"]}
 OP_OF_ENTROPY = {"name": "c", "op": "softmax_cross_entropy", "inputs": {"logits": "x", "labels": "x"}}
 REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
     "a list": ([], (), "an object"),
@@ -74,6 +81,17 @@ REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
         | {"outputs": {"y": "s19"}},
         ("inputs", 0),
         "valid",
+    ),
+    "too much work": (changed(*SECOND_ORDERS), ("nodes", 56, "op"), "at most 512"),
+    "rows of another rank": (
+        changed(
+            node(op="safe_norm"),
+            node(name="b", op="add", inputs={"a": "x", "b": "y1"}),
+            inputs=[ROWS],
+            outputs={"y": "b"},
+        ),
+        ("nodes", 1, "inputs", "b"),
+        "that is",
     ),
     "a node that reaches nothing": (changed(node(), node(name="b")), ("nodes", 1), "needs"),
     "an input that reaches nothing": (changed(inputs=["x", "z"]), ("inputs", 1), "uses"),
@@ -113,6 +131,29 @@ def test_equal_documents_have_one_name() -> None:
     other = GraphDocument.of({key: SQUARE[key] for key in reversed(list(SQUARE))} | {"inputs": [{"name": "x"}]})
     assert one.name == other.name
     assert one.name != GraphDocument.of(changed(doc="y = x²")).name
+
+
+def test_the_order_of_names_does_not_count() -> None:
+    product = node(op="multiply", inputs={"a": "x", "b": {"constant": 2.0}})
+    turned = node(op="multiply", inputs={"b": {"constant": 2.0}, "a": "x"})
+    assert GraphDocument.of(changed(product)).name == GraphDocument.of(changed(turned)).name
+
+
+def test_an_input_that_all_rows_use_leaves_no_independent_rows() -> None:
+    """Even where it has as many rows as the other input."""
+    roi_pool = node(op="roi_pool", inputs={"features": "f", "rois": "r"})
+    inputs = [{"name": "f", "shape": ["N", "H", "W", "C"]}, {"name": "r", "shape": ["N", 5]}]
+    assert op_of(changed(roi_pool, inputs=inputs, outputs={"y": "y1.pooled"})).batching == "none"
+
+
+def test_a_size_that_a_node_computes_must_be_that_of_its_use() -> None:
+    joined = node(op="concat", inputs={"a": "x", "b": "x"})
+    op = op_of(
+        changed(joined, node(name="b", op="add", inputs={"a": "y1", "b": "z"}), inputs=["x", "z"], outputs={"y": "b"})
+    )
+    assert bind_example(op, Example("four", {"x": [1.0, 2.0], "z": [1.0] * 4})).output_shapes == {"y": (4,)}
+    with pytest.raises(PullbackError, match="another size"):
+        bind_example(op, Example("three", {"x": [1.0, 2.0], "z": [1.0] * 3}))
 
 
 def test_a_graph_that_grows_without_bounds_is_refused_before_it_runs() -> None:
