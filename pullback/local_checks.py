@@ -138,7 +138,8 @@ def _crash(running: Progress, ended: Ended, pages: Sequence[Path], seed: int) ->
     counts = {"points": 0, "evaluations": 0, "seconds": 0.0}
     entry: dict[str, Any] = {**nowhere, **counts, "check": running.check, "verdict": "fail", "sentence": sentence}
     entry |= {"inconclusive": {}, "worst": None, "places": [nowhere]}
-    what = [str(page) for page in pages if page.stem == running.op] or [running.op]
+    # A page or a graph has the name of its op.
+    what = [str(page) for page in pages if page.name.partition(".")[0] == running.op] or [running.op]
     entry["reproduce"] = shlex.join(["pullback", "check", *what, "--check", running.check, "--seed", str(seed)])
     head = {"op": running.op, "verdict": "fail", "sentence": f"{running.op}: 1 of 1 checks fail: {running.check}"}
     return report({**head, "seed": seed, **counts, "unfinished": 0, "coverage": [], "checks": [entry]})

@@ -81,19 +81,23 @@ def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tm
     (tmp_path / "crash.py").write_text(CRASHING.format(name="crash"))
     (tmp_path / "again.py").write_text(CRASHING.format(name="again"))
     good = folder / "my_ops" / "cube.py"
-    pages = [tmp_path / "crash.py", good, tmp_path / "again.py"]
+    graph = {"inputs": ["x"], "nodes": [{"name": "y", "op": "again", "inputs": ["x"]}], "outputs": {"y": "y"}}
+    (tmp_path / "twice.graph.json").write_text(json.dumps(graph))
+    pages = [tmp_path / "crash.py", good, tmp_path / "again.py", tmp_path / "twice.graph.json"]
     events: list[Event] = list(checker.checks(pages, None, {"checks": ["value", "derivative"]}))
     verdicts = {name: report.verdict for name, report in reports(events).items()}
-    assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail"}
+    assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail", "twice": "fail"}
     crashed = reports(events)["crash"].checks[0]
     assert crashed.reproduce == f"pullback check {tmp_path / 'crash.py'} --check contract --seed 0"
     assert crashed.sentence.startswith(
         "op crash crashed the process of the check with SIGSEGV in mode graph at x float64["
     )
+    of_graph = f"pullback check {tmp_path / 'twice.graph.json'} --check contract --seed 0"
+    assert reports(events)["twice"].checks[0].reproduce == of_graph
     assert len([event for event in events if isinstance(event, Start)]) == 1
     summary = events[-1]
     assert isinstance(summary, Summary)
-    assert (summary.verdict, summary.passed, summary.failed) == ("fail", 1, 2)
+    assert (summary.verdict, summary.passed, summary.failed) == ("fail", 1, 3)
 
 
 def test_a_page_that_cannot_be_loaded_is_unavailable_with_its_line(checker, folder, tmp_path) -> None:
