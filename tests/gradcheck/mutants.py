@@ -28,6 +28,7 @@ ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
+SEEDS = ("tests/gradcheck/test_trust.py", "-k", "few_seeds")
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 
@@ -265,6 +266,10 @@ MUTANTS = (
         ("a root that is clamped near the ends of the domain",),
     ),
     Mutant("numeric.py", "np.where(is_lost, np.fmax(error, _pick(rounding, best)), error)", "error", tests=NUMERIC),
+    Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=SEEDS),
+    Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
+    Mutant("checks/sizes.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
+    Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),
     Mutant("checks/adjoint.py", "back_bar + forth_bar, index", "np.array(np.inf), index", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),

@@ -32,6 +32,21 @@ def test_noise_at_special_points_raises_no_alarm(name: str, seed: int) -> None:
     assert not tally.undeserved, tally.lines
 
 
+SEEDS = {
+    "half precision without a digit": ("fast_sine", 3),
+    "directions beside one that overflows": ("overflowing_wave", 3),
+    "a slope across thousands of jumps": ("linear_spline", 2),
+    "a surrogate larger than the value": ("round_straight_through", 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), SEEDS.values(), ids=SEEDS)
+def test_alarms_that_few_seeds_raise_are_not_raised(name: str, seed: int) -> None:
+    tally = of_right(name, seed)
+    assert not tally.undeserved, tally.lines
+
+
 @pytest.mark.slow
 def test_the_table_counts_every_check() -> None:
     tally = Tally()
