@@ -55,7 +55,7 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 	$(CHECK_TREE)
 	@$(VENV)/bin/pyright & types=$$!; trap 'kill $$types 2>/dev/null || true' EXIT; \
 	$(VENV)/bin/python -m pytest && \
-	wait $$types || { echo "The tests fail, or the types that pyright checked: see above." >&2; exit 1; }
+	wait $$types || { echo "The tests or the types failed: see above." >&2; exit 1; }
 
 # The other environments are made while the tests of the service run. The other phases of the attack test what other
 # tests cover, and take minutes to start.

@@ -114,7 +114,7 @@ def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> Ru
 def _constants(
     leaves: Sequence[slice], texts: Sequence[bytes | bytearray], ends: Sequence[int]
 ) -> tuple[tuple[int, bytes], ...]:
-    """Return the texts of the runs that are no tensors, by their positions; ``ends`` are those of all runs.
+    """Return the texts of the runs that are not tensors, by their positions; ``ends`` are those of all runs.
 
     Raises ``NotCacheable`` unless every number of every other run is in exactly one leaf.
     """

@@ -36,7 +36,7 @@ FAILURES, REST = 8, 1000
 
 
 Skeleton: TypeAlias = tuple[bytes, tuple[Shape | None, ...]]
-"""The skeleton of a body, and the shapes of its runs, ``None`` for those that are no tensors."""
+"""The skeleton of a body, and the shapes of its runs, ``None`` for runs that are not tensors."""
 
 
 class Unknown(NamedTuple):

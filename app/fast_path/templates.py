@@ -67,7 +67,7 @@ class RunReader:
 
     ``skeleton`` is the body without them, and ``shapes`` are those of the runs. A leaf is a part of all numbers of the
     body, or a tensor that the skeleton has; ``dtypes`` are those of the leaves. ``constants`` are the texts of the runs
-    that are no tensors, such as shapes, by their positions among the runs.
+    that are not tensors, such as shapes, by their positions among the runs.
     """
 
     skeleton: bytes
@@ -82,7 +82,7 @@ class RunReader:
         return len(self.skeleton) + _bytes_of(self.leaves)
 
     def matches(self, texts: Sequence[bytes | bytearray]) -> bool:
-        """Return whether the texts of the runs of a body are those of the template where they are no tensors."""
+        """Return whether the texts of the runs of a body are those of the template where they are not tensors."""
         return all(texts[index] == text for index, text in self.constants)
 
     def columns(self, texts: Sequence[bytes | bytearray]) -> Columns | None:

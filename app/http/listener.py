@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def identity_of(host: str) -> tuple[int, int] | None:
-    """Return values that differ from those of a later Unix socket at the same path; ``None`` if there is no file."""
+    """Identify the file of a Unix socket: a later one at the same path has other values. ``None``: there is no file."""
     if not host.startswith(UNIX):
         return None
     try:

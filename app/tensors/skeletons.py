@@ -88,7 +88,7 @@ def read_lists(texts: Sequence[bytes | bytearray]) -> tuple[FlatNumbers, tuple[S
                 return None
             numbers += level
             shapes.append(shape)
-    except (ValueError, TypeError, RuntimeError):  # from the parsers, and for lists that are no tensors
+    except (ValueError, TypeError, RuntimeError):  # from the parsers, and for lists that are not tensors
         return None
     return numbers, tuple(shapes)
 

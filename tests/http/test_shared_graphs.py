@@ -17,7 +17,7 @@ from tests.http.test_keys import bearer
 from tests.patience import PATIENCE_S, PAUSE_S
 
 ALICE, BOB = "pullback_Of-Alice-0123", "pullback_Of-Bob-4567"
-# How many requests, each on a connection of its own, reach both workers.
+# So many requests reach both workers, because each opens another connection.
 REQUESTS = 20
 
 

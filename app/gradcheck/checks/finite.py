@@ -3,8 +3,8 @@
 The inputs of an elementwise op are 0, ±tiny, ±eps, ±1, ±√max/2 and ±max/4. Other ops multiply them, so theirs end at
 ±⁴√max, in one entry and in all entries at once. Declared poles, points that the op calls singular, and points where the
 claim itself is not finite are excluded. A derivative that is not finite is wrong if the widest dtype, the claim or the
-numeric derivative shows that it should be finite, within the domain that the input declares. In a graph of ops, what
-overflows between two nodes is no fault of either: see ``_overflows_between_nodes``.
+numeric derivative shows that it should be finite, within the domain that the input declares. In a graph of ops, a
+cotangent may overflow between two right nodes: see ``_overflows_between_nodes``.
 
 If forward tests for NaN, it is tried too. Where the value is finite all the same, it does not depend on these numbers:
 their first derivative is 0, and any other finite. Infinity is not tried, because TensorFlow's own ``reduce_logsumexp``

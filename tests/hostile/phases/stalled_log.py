@@ -1,4 +1,4 @@
-"""A log that nobody reads: the service must go on, answer, and stop at a signal."""
+"""Nothing reads the log: the service must go on, answer, and stop at a signal."""
 
 from tests.hostile.findings import LOST
 from tests.hostile.requests import Request
