@@ -5,6 +5,7 @@ every order.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -93,7 +94,7 @@ class Composition:
         for each in self._nodes:
             node = each.node
             try:
-                with node_scope(node.name, node.op.name, in_names=self._in_names):
+                with node_scope(node.name, node.op.name) if self._in_names else nullcontext():
                     outputs = _call(each, values, attrs, each.dtype or dtype)
             except OpFault as fault:
                 raise fault.within(node_text(node.name, node.op.name)) from None

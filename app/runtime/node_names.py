@@ -5,8 +5,6 @@ that the last bits of results may depend on them: only a graph that looks for th
 """
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
 
 import tensorflow as tf
 
@@ -14,7 +12,6 @@ from app.runtime.messages import text_of
 
 # Two dots end the scope: TensorFlow may add a number to a name that is taken.
 _SCOPE = re.compile(r"graph_node\.([a-z][a-z0-9_]{0,63})\.([a-z][a-z0-9_.]*?)\.\.")
-_NOTE = "raised by "
 
 
 def node_text(name: str, op: str) -> str:
@@ -22,24 +19,13 @@ def node_text(name: str, op: str) -> str:
     return f"node {name} ({op})"
 
 
-@contextmanager
-def node_scope(name: str, op: str, *, in_names: bool) -> Generator[None]:
-    """Inside this block, errors that TensorFlow raises are those of a node; its kernels may have it in their names."""
-    with tf.name_scope(f"graph_node.{name}.{op}..") if in_names else nullcontext():
-        try:
-            yield
-        except tf.errors.OpError as error:
-            # Eager mode reports no names of kernels.
-            error.add_note(_NOTE + node_text(name, op))
-            raise
+def node_scope(name: str, op: str) -> tf.name_scope:
+    """Return the scope of a node, which names its kernels while a graph is built."""
+    return tf.name_scope(f"graph_node.{name}.{op}..")
 
 
 def node_of(error: BaseException) -> str:
-    """Return the node that has raised an error, as ``node_text``; "" if it is unknown."""
-    notes: list[str] = getattr(error, "__notes__", [])
-    # A graph may be a node of another: the last note and the first scope are the outermost.
-    for note in reversed(notes):
-        if note.startswith(_NOTE):
-            return note.removeprefix(_NOTE)
+    """Return the node whose kernel has raised an error, as ``node_text``; "" if the error names none."""
+    # A graph may be a node of another: the first scope is the outermost.
     found = _SCOPE.search(text_of(error))
     return node_text(found[1], found[2]) if found else ""

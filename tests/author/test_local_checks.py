@@ -100,6 +100,15 @@ def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tm
     assert (summary.verdict, summary.passed, summary.failed) == ("fail", 1, 3)
 
 
+def test_a_crash_before_any_evaluation_does_not_show_that_of_another_request(checker, folder, tmp_path) -> None:
+    page, good = tmp_path / "early.py", folder / "my_ops" / "cube.py"
+    sample = "sample=lambda rng, dtype, attrs: {'x': crash(rng.normal(size=3))}, modes"
+    page.write_text(CRASHING.format(name="early").replace("modes", sample))
+    assert reports(checker.checks([good], None, {"checks": ["value"]}))["cube"].verdict == "pass"
+    early = reports(checker.checks([page], None, {"checks": ["value"]}))["early"].checks[0]
+    assert early.sentence == "op early crashed the process of the check with SIGSEGV"
+
+
 def test_a_page_that_cannot_be_loaded_is_unavailable_with_its_line(checker, folder, tmp_path) -> None:
     (tmp_path / "broken.py").write_text("from pullback.ops import costum_gradient\n")
     (tmp_path / "square.py").write_text((folder / "my_ops" / "cube.py").read_text().replace('"cube"', '"square"'))

@@ -89,6 +89,20 @@ def sized(op: Op) -> list[sizes.Sized]:
     return list(sizes.points(Target(op, {}, Options(CPU), decode)))
 
 
+@pytest.mark.parametrize("domain", [(-5.0, -1.0), (0.5, 2.0), (-3.0, 1.0)])
+def test_rows_that_are_arranged_stay_in_their_domain(domain: tuple[float, float]) -> None:
+    inputs = (Input("x", WIDE, ("N", "M"), domain=domain),)
+    example = Example("one", {"x": [[domain[0], domain[1]]]})
+    op = rows(lambda x: x * x, inputs=inputs, outputs=(Output("y", WIDE, ("N", "M")),), examples=(example,))
+    found = sized(op)
+    arranged = [each.point.inputs["x"] for each in found if "ascending" in each.sizes]
+    assert arranged
+    assert all((np.diff(x, axis=-1) >= 0).all() for x in arranged)
+    every = np.concatenate([each.point.inputs["x"].ravel() for each in found])
+    assert every.min() >= domain[0]
+    assert every.max() <= domain[1]
+
+
 def test_sizes_that_the_op_refuses_are_left_out() -> None:
     def validate(inputs, attrs: Attrs) -> None:
         if len(inputs["x"]) != len(inputs["w"]):

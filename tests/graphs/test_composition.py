@@ -162,6 +162,12 @@ def test_what_tensorflow_raises_in_a_node_names_it(mode: Any) -> None:
         assert "node n (second)" in found.entries[0].message
 
 
+def test_a_kernel_that_xla_lacks_is_told_with_its_node() -> None:
+    made = of_two(replace(square, function=tf.math.special.dawsn))
+    with pytest.raises(Unprocessable, match=r"node n \(second\): XLA has no kernel for Dawsn"):
+        answer(Case(made, made.examples[0]).point(mode="xla"), "forward", {})
+
+
 def test_work_without_memory_is_not_done_again_to_find_a_node() -> None:
     def huge(x: Tensor) -> Tensor:
         """Ask for a petabyte."""

@@ -71,3 +71,10 @@ def test_a_changed_graph_is_a_changed_file(tmp_path: Path) -> None:
     before = Sources([tmp_path])
     installed(tmp_path, curve={**GOOD, "doc": "changed"})
     assert before.changed() == [str(tmp_path / "curve.graph.json")]
+
+
+def test_a_folder_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    installed(tmp_path, curve=GOOD)
+    found = with_graphs(REGISTRY, [tmp_path, tmp_path], admit)
+    assert "curve" in found.ops
+    assert found.unavailable == REGISTRY.unavailable

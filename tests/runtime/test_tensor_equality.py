@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from app.runtime import tensor_equality
+from app.runtime import modes
 
 OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "==": (lambda a, b: a == b, [True, False, True]),
@@ -16,15 +16,13 @@ OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
 }
 
 
-@pytest.fixture(params=OPERATORS)
-def operator(request: pytest.FixtureRequest) -> tuple[Callable[[Any, Any], Any], list[bool]]:
-    tensor_equality.install()
-    return OPERATORS[request.param]
+# The import of the module that runs programs is enough.
+assert modes.Trace
 
 
 @pytest.mark.parametrize("is_in_function", [False, True])
-def test_elements_are_compared_in_a_graph(operator, is_in_function: bool) -> None:
-    compare, expected = operator
+@pytest.mark.parametrize(("compare", "expected"), OPERATORS.values(), ids=OPERATORS)
+def test_elements_are_compared_in_a_graph(compare, expected: list[bool], is_in_function: bool) -> None:
     with tf.Graph().as_default() as graph:
         a, b = tf.constant([3.5, -2.0, 0.0]), tf.constant([3.5, 7.0, 0.0])
         found = tf.function(compare, autograph=False)(a, b) if is_in_function else compare(a, b)
@@ -33,7 +31,6 @@ def test_elements_are_compared_in_a_graph(operator, is_in_function: bool) -> Non
 
 
 def test_a_tensor_of_a_graph_is_still_a_key() -> None:
-    tensor_equality.install()
     with tf.Graph().as_default():
         a, b = tf.constant(1.0), tf.constant(1.0)
         assert (a == None, a != None) == (False, True)  # noqa: E711 - the operators, with None
