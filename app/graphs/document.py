@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias, cast
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -118,7 +118,7 @@ class GraphDocument(_Part):
             return cls.model_validate(fields)
         except ValidationError as error:
             faults = error.errors(include_url=False)[:MAX_ENTRIES]
-            raise unprocessable(entries([_plain(fault) for fault in faults], cls.model_fields)) from None
+            raise unprocessable(entries([_located(fault, fields) for fault in faults], cls.model_fields)) from None
 
     @property
     def slots(self) -> list[GraphInput]:
@@ -141,11 +141,11 @@ class GraphDocument(_Part):
         return f"{PREFIX}.{hashlib.sha256(self.canonical).hexdigest()[:DIGITS]}"
 
 
-def _plain(fault: Any) -> Any:
-    """Return a fault of pydantic without the names of models in its location."""
-    loc = tuple(part for part in fault["loc"] if part not in _MEMBERS and not str(part).startswith(_TYPES))
-    return {**fault, "loc": loc}
-
-
-_MEMBERS = {"GraphInput", "GraphNode", "Constant", "Bound", "str", "int", "float", "bool"}
-_TYPES = ("constrained-", "dict[constrained-", "list[union[constrained-")
+def _located(fault: Any, document: Any) -> Any:
+    """Return a fault of pydantic at its place in the document: without the types that pydantic has tried there."""
+    loc, at = list[str | int](), document
+    for part in fault["loc"]:
+        if (isinstance(at, dict) and part in at) or (isinstance(at, list) and isinstance(part, int)):
+            loc.append(part)
+            at = cast(Any, at)[part]
+    return {**fault, "loc": (*loc, *fault["loc"][-1:]) if fault["type"] == "missing" else tuple(loc)}
