@@ -72,7 +72,8 @@ class Contract(OpSummary):
     """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
 
     If ``batching_varies`` with the attributes, ``batching`` is that of the defaults. ``shared`` names the inputs
-    without rows. ``row_calls`` has shapes of rows, and how many of each share a call, or why none do.
+    without rows. ``row_calls`` has shapes of rows, and how many of each share a call, or why none do. ``nodes`` are the
+    ops that a graph composes.
     """
 
     doc: str = ""
@@ -88,6 +89,7 @@ class Contract(OpSummary):
     outputs: tuple[Slot, ...] = ()
     attrs: Mapping[str, Any] | None = None
     examples: tuple[Example, ...] = ()
+    nodes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         from pullback.html.contract import signature  # noqa: PLC0415 - it imports this module
@@ -127,6 +129,7 @@ def contract(document: Mapping[str, Any]) -> Contract:
         outputs=tuple(Slot(**_slot_fields(slot)) for slot in document["outputs"]),
         attrs=document["attrs"],
         examples=tuple(Example(e["name"], e["inputs"], e["attrs"]) for e in document["examples"]),
+        nodes=tuple(document.get("nodes", ())),
     )
 
 

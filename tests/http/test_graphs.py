@@ -48,6 +48,7 @@ def test_a_posted_graph_has_a_name_and_a_contract(client: httpx.Client, loss: st
     assert [(slot["name"], slot["shape"]) for slot in contract["outputs"]] == [("y", ["..."])]
     assert contract["claim"] == {"first": "derivative", "second": "derivative", "linear": True}
     assert contract["derivations"] == ["vjp", "jvp"]
+    assert contract["nodes"] == ["matvec", "safe_norm", "log1pexp"]
     assert client.get(f"/v1/graphs/{loss}").json()["nodes"] == LOSS["nodes"]
     assert loss not in [op["name"] for op in client.get("/v1/ops").json()["ops"]]
 

@@ -32,7 +32,7 @@ export async function opPage(service, address, op) {
     make("header", { class: "op-head" }, make("h1", {}, contract.name), make("p", { class: "lead" }, contract.summary), make("p", { class: "chips" }, ...chips(contract), make("span", { class: "chip" }, `batching: ${contract.batching}`), make("span", { class: "chip" }, contract.dtypes.join(", ")))),
     ...(of ? [of] : []),
     ...(contract.stale ? [make("p", { class: "problem" }, contract.reason ?? "stale")] : []),
-    ...(contract.mechanism === "composition" && !of ? [section("graph", "Graph", await graphOf(service, contract.name))] : []),
+    ...(contract.nodes ? [section("graph", "Graph", await graphOf(service, contract.name))] : []),
     settings.root,
     plot ? section("plot", "Plot", plot.root) : make("p", {}, "This op has no derivative, so there is nothing to plot or to check."),
     ...(verdict ? [section("verdict", "Verdict", verdict.root)] : []),

@@ -60,6 +60,8 @@ export interface Contract extends OpSummary {
   outputs: Slot[];
   attrs: { properties?: Record<string, AttrSchema>; description?: string };
   examples: Example[];
+  /** The ops that a graph composes; no other op has any. */
+  nodes?: string[];
 }
 
 /** A node's input, or a constant. */

@@ -96,6 +96,7 @@ class OpContract(OpSummary):
     of: str | None = Field(default=None, description="The op that a derived op differentiates.")
     derivation: list[str] = Field(default=[], description="The derivations that lead from the registered op to it.")
     derivations: list[str] = Field(description="The derivations of the op that are ops, as in {op}.vjp.")
+    nodes: list[str] = Field(default=[], description="The ops that a graph composes, in order; none of other ops.")
     doc: str = Field(description="Formulas, kinks and poles, and the behaviour there.")
     source: str
     batching: Batching = Field(description="Which rows are independent, with the default attributes.")
@@ -147,6 +148,8 @@ def catalogue(engine: Engine) -> APIRouter:
 def contract(engine: Engine, op: Op) -> OpContract:
     """Return the contract of an op."""
     lineage: dict[str, Any] = {"of": op.of.name, "derivation": op.derivation} if isinstance(op, DerivedOp) else {}
+    if op.parts:
+        lineage = {"nodes": [part.name for part in op.parts]}
     return OpContract(
         **_summary(op).model_dump(exclude_unset=True),
         **lineage,

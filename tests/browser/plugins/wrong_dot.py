@@ -44,7 +44,7 @@ OP = Op(
     inputs=(Input("a", shape=("N",)), Input("b", shape=("N",))),
     outputs=(Output("y", shape=()),),
     attrs=WeightAttrs,
-    mechanism="custom_gradient",
+    mechanism="composition",
     source="tests of the explorer",
     examples=(Example("some", {"a": [1.0, 0.5, -1.0], "b": [-2.0, 0.5, 1.0]}),),
 )
