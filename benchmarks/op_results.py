@@ -1,4 +1,4 @@
-"""What a run of ``benchmarks.ops`` writes: the page, the data, and the README's part."""
+"""What a run of ``benchmarks.ops`` writes: the page, the data, and a table of docs/performance.md."""
 
 import json
 import platform
@@ -120,7 +120,7 @@ def _where(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return the README's part: the median op of each size, the slowest and the fastest, relative to UM-Bridge."""
+    """Return a table of docs/performance.md: of each size the median op, the slowest and the fastest, relative to UM-Bridge."""
     head = ("size", "connections", "rate, relative to UM-Bridge with NumPy", "CPU per gradient")
     rows = list[tuple[str, ...]]()
     for size in SIZES:
@@ -129,7 +129,7 @@ def summary(run: Run) -> str:
             of_rates = {one.case.op: one.rate_ratio(c) for one in cases}
             of_cpu = {one.case.op: one.cpu_us(c) for one in cases}
             rows.append((size, str(c), _range(of_rates, "x"), _range(of_cpu, " µs")))
-    text = f"{len({one.case.op for one in run.found})} ops ([the figures of each](benchmarks/results/{PAGE})):"
+    text = f"{len({one.case.op for one in run.found})} ops ([the figures of each](../benchmarks/results/{PAGE})):"
     return f"{text}\n\n{table(head, rows)}"
 
 

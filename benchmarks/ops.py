@@ -7,7 +7,7 @@ warm-up, responses of both servers are checked. Every round measures, for each n
 turn, and then the bare call, so that other load on the machine affects all of them alike.
 
 ``python -m benchmarks.ops --quick`` runs a short version, and ``--only OP,...`` selects ops. Their results go to
-``build/bench/results``, those of a whole run to ``benchmarks/results`` and into the README.
+``build/bench/results``, those of a whole run to ``benchmarks/results`` and to ``docs/performance.md``.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from benchmarks.op_results import PAGE, Run, row, summary, write
 from benchmarks.pages import replace
 from benchmarks.processes import BUILD, ROOT, Server, Unavailable, exit_on_sigterm
 
-README_PART = "ops table"
+PAGE_PART = "ops table"
 CHECKED = 5
 
 
@@ -151,7 +151,7 @@ def main() -> None:
     folder = (ROOT / "benchmarks" if is_record else BUILD) / "results"
     write(folder, run)
     if is_record:
-        replace(ROOT / "README.md", README_PART, summary(run))
+        replace(ROOT / "docs" / "performance.md", PAGE_PART, summary(run))
     print(f"\n{(folder / PAGE).read_text()}\nWritten to {folder.relative_to(ROOT)}")
 
 

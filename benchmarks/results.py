@@ -51,7 +51,7 @@ SUMMARY = {
     Cell(LARGE, 1): "pullback-safetensors",
     Cell(LARGE, 4): "pullback-safetensors",
 }
-"""The cells of the README's table, with the format of Pullback in each."""
+"""The cells of the table of docs/performance.md, with the format of Pullback in each."""
 SUMMARIZED = {
     "TensorFlow in UM-Bridge": "umbridge-tf",
     "NumPy in UM-Bridge": "umbridge",
@@ -100,7 +100,7 @@ def _text(run: Run, cell: Cell, name: str, rounds_of: Callable[[Outcome], Sequen
 
 
 def summary(run: Run) -> str:
-    """Return the README's part: a table of the medians of requests per second and of CPU microseconds per request."""
+    """Return a table of docs/performance.md: the medians of requests per second and of CPU microseconds per request."""
     rows = list[list[str]]()
     for cell, ours in SUMMARY.items():
         outcomes = [run.found[cell].get(name) for name in (ours, *SUMMARIZED.values())]

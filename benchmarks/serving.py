@@ -8,7 +8,7 @@ of the rounds with the minimum and the maximum; a ratio is the median of the rou
 
 ``--quick`` runs a short version, and ``--only NAME,...`` selects candidates and parts: ``express``, ``clients``, and
 ``alone``, which is Pullback by itself. Their results go to ``build/bench/results``, those of a whole run to
-``benchmarks/results`` and into the README's table.
+``benchmarks/results`` and into ``docs/performance.md``.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from benchmarks.results import markdown, summary
 from benchmarks.run import Run
 
 ALONE, EXPRESS, CLIENTS = "alone", "express", "clients"
-README_PART = "serving table"
+PAGE_PART = "serving table"
 CHECKED = 5
 CHOICES = (*CANDIDATES, EXPRESS, CLIENTS, ALONE)
 
@@ -160,7 +160,7 @@ def main() -> None:
         write(BUILD / "results", run)
     else:
         write(ROOT / "benchmarks" / "results", run)
-        replace(ROOT / "README.md", README_PART, summary(run))
+        replace(ROOT / "docs" / "performance.md", PAGE_PART, summary(run))
 
 
 def write(folder: Path, run: Run) -> None:

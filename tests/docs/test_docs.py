@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +29,7 @@ from tests.threaded_service import ThreadedService
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
+OPS = "docs/ops.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
@@ -109,9 +110,11 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+        mine, theirs = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return mine.keys() == theirs.keys() and all(same(value, theirs[key]) for key, value in mine.items())
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        items, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(items) == len(others) and all(map(same, items, others))
     return math.isclose(one, other, rel_tol=DIGITS) if isinstance(one, float) else one == other
 
 
@@ -166,7 +169,7 @@ def test_the_python_example_prints_the_output_on_the_page(page: str, service: Se
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
-def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tmp_path) -> None:
+def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
     service = serve(OPS_PATH=str(tmp_path))
     # With the address in the environment and `pullback` on the path, the printed command needs neither.
@@ -208,7 +211,7 @@ def test_every_field_of_the_checks_is_in_their_table() -> None:
 
 
 def test_every_op_is_in_the_table(service: Service) -> None:
-    table = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(README, "op")}
+    table = {quoted(cells[0])[0]: quoted(cells[3]) if len(cells) > 3 else [] for cells in rows(OPS, "op")}
     with service.client() as client:
         names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
         served = {name: list(client.get(f"/v1/ops/{name}").json()["attrs"]["properties"]) for name in names}
