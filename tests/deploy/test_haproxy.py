@@ -1,5 +1,6 @@
 """HAProxy reads its configuration, whose times and sizes fit the settings of the service."""
 
+import json
 import re
 import subprocess
 
@@ -62,3 +63,22 @@ def test_only_answers_of_servers_are_not_sent_again():
     """A 503 is an answer; a request that was not answered may be sent again."""
     (line,) = re.findall(r"^ *retry-on (.*)$", CONFIG.read_text(), re.MULTILINE)
     assert set(line.split()) == {"conn-failure", "empty-response"}
+
+
+def test_the_balancers_own_errors_have_the_form_of_the_services():
+    """Every status that HAProxy 2.6 answers by itself; the tests of fleets get some of them."""
+    found = re.findall(r"status (\d+) content-type (\S+)(?: hdr \S+ \S+)* string '(.*?)'", CONFIG.read_text())
+    assert {int(status) for status, _, _ in found} == {400, 403, 404, 408, 413, 500, 501, 502, 503, 504}
+    for status, media_type, text in found:
+        assert media_type == "application/problem+json"
+        problem = json.loads(text)
+        assert problem["status"] == int(status)
+        assert problem.keys() == {"title", "status", "detail"}
+
+
+def test_rules_compare_decoded_paths():
+    """A process decodes paths, so a rule that compares the raw one means another path for a client that encodes it."""
+    rules = re.findall(r"^ *((?:http-request|acl|balance|use_backend) .*)$", CONFIG.read_text(), re.MULTILINE)
+    raw = [rule for rule in rules if re.search(r"(?<!txn\.)\bpath(?!,url_dec\b)", re.sub("string '.*'", "", rule))]
+    # Only the statistics of HAProxy itself, on a port of the host.
+    assert [rule.split()[:2] for rule in raw] == [["http-request", "use-service"]]

@@ -179,3 +179,43 @@ def test_the_page_of_deployment_fits_the_schemas(tmp_path: Path):
         for r in yaml.safe_load_all(block)
     ]
     assert found == [] or complaints(found, tmp_path) == []
+
+
+def admits(policies: list[dict[str, Any]], namespace: dict[str, str], pod: dict[str, str], *, is_own: bool) -> bool:
+    """Return whether one of the policies lets in a pod with these labels, of a namespace with those; of its own?"""
+
+    def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+        assert selector.keys() <= {"matchLabels"}
+        return selector.get("matchLabels", {}).items() <= labels.items()
+
+    def is_peer(peer: dict[str, Any]) -> bool:
+        assert peer
+        assert peer.keys() <= {"namespaceSelector", "podSelector"}
+        is_there = matches(peer["namespaceSelector"], namespace) if "namespaceSelector" in peer else is_own
+        return is_there and matches(peer.get("podSelector", {}), pod)
+
+    rules = [rule for policy in policies for rule in policy["spec"].get("ingress", ())]
+    return any("from" not in rule or any(map(is_peer, rule["from"])) for rule in rules)
+
+
+NAME = "kubernetes.io/metadata.name"
+PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
+# The labels of a namespace and of a pod in it, whether the namespace is that of the service, and who lets the pod in.
+PEERS: list[tuple[dict[str, str], dict[str, str], bool, set[str]]] = [
+    ({NAME: "monitoring"}, PROMETHEUS, False, {"monitoring"}),
+    ({NAME: "monitoring"}, {}, False, set()),
+    # A pod of another namespace may call itself prometheus, or a client, and so may one of the service's own.
+    ({NAME: "stranger"}, PROMETHEUS, False, set()),
+    ({NAME: "stranger"}, {"pullback-client": "true"}, False, set()),
+    ({NAME: "gradients"}, PROMETHEUS, True, set()),
+    ({NAME: "gradients"}, {"app.kubernetes.io/name": "pullback"}, True, set()),
+    ({NAME: "gradients"}, {"pullback-client": "true"}, True, {"base", "monitoring"}),
+    ({NAME: "ingress", "pullback-clients": "true"}, {}, False, {"base", "monitoring"}),
+]
+
+
+@pytest.mark.parametrize(("namespace", "pod", "is_own", "by"), PEERS)
+def test_the_network_policies_let_in_these_pods(fleet, namespace, pod, is_own, by):
+    policies = [resource for resource in fleet.resources if resource["kind"] == "NetworkPolicy"]
+    has_monitoring = any(policy["metadata"]["name"] == "pullback-monitoring" for policy in policies)
+    assert admits(policies, namespace, pod, is_own=is_own) == (("monitoring" if has_monitoring else "base") in by)
