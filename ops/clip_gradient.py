@@ -136,7 +136,6 @@ OP = Op(
     inputs=(Input("x"),),
     outputs=(Output("y"),),
     attrs=ClipAttrs,
-    mechanism="custom_gradient",
     source="https://arxiv.org/abs/1211.5063",
     claim=claim,
     batching=batching,

@@ -225,7 +225,6 @@ OP = Op(
         Input("f", dtypes=("float32", "float64"), shape=("K", "L", "C", "D"), doc="Filters; K <= H, L <= W."),
     ),
     outputs=(Output("w", dtypes=("float32", "float64"), shape=("N", "D"), doc="Eigenvalues, ascending."),),
-    mechanism="custom_gradient",
     source="https://stackoverflow.com/questions/36456436",
     attrs=ConvEigAttrs,
     claim=claim,

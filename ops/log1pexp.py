@@ -41,7 +41,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", domain=(-100.0, 100.0)),),
     outputs=(Output("y"),),
-    mechanism="custom_gradient",
     source="https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf",
     batching="elementwise",
     examples=(Example("moderate", {"x": [-3.0, -0.5, 0.0, 1.0, 4.0]}), Example("extreme", {"x": [-100.0, 100.0]})),

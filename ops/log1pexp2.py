@@ -56,7 +56,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x"),),
     outputs=(Output("y"),),
-    mechanism="custom_gradient",
     source="https://stackoverflow.com/questions/60516977",
     claim=claim,
     batching="elementwise",

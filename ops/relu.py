@@ -72,7 +72,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", dtypes=DTYPES, kinks=(0.0,)),),
     outputs=(Output("y", dtypes=DTYPES),),
-    mechanism="symbolic_gradient",
     source="https://cloud.tencent.com/developer/article/1093366",
     modes=UNCOMPILED,
     batching="elementwise",

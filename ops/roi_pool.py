@@ -166,7 +166,6 @@ OP = Op(
             doc="The cell of each maximum, row * W + column; -1 for an empty bin.",
         ),
     ),
-    mechanism="register_gradient",
     source="https://arxiv.org/abs/1504.08083",
     attrs=RoiPoolAttrs,
     modes=UNCOMPILED,

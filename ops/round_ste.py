@@ -50,7 +50,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x"),),
     outputs=(Output("y"),),
-    mechanism="custom_gradient",
     source="https://arxiv.org/abs/1308.3432",
     claim=claim,
     batching="elementwise",

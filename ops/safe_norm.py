@@ -67,7 +67,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", shape=("...", "N"), kinks=(0.0,), doc="the kink is where the whole vector is 0"),),
     outputs=(Output("y", shape=("...",)),),
-    mechanism="custom_gradient",
     source="https://doi.org/10.1145/355769.355771",
     batching="leading_axes",
     examples=(

@@ -61,7 +61,6 @@ OP = Op(
     inputs=(Input("x"),),
     outputs=(Output("y"),),
     attrs=ScaleAttrs,
-    mechanism="custom_gradient",
     source="https://sonnet.readthedocs.io/en/latest/api.html#scale-gradient",
     claim=claim,
     batching="elementwise",

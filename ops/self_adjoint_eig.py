@@ -236,7 +236,6 @@ OP = Op(
         Output("w", dtypes=("float32", "float64"), shape=("...", "M"), doc="Eigenvalues, ascending."),
         Output("v", dtypes=("float32", "float64"), shape=("...", "M", "M"), doc="Eigenvectors, as columns."),
     ),
-    mechanism="custom_gradient",
     source="https://arxiv.org/abs/1903.09650",
     attrs=EigAttrs,
     claim=claim,

@@ -79,7 +79,6 @@ OP = Op(
         Input("labels", dtypes=("int32",), shape=("N",), differentiable=False, doc="the class of each row, from 0"),
     ),
     outputs=(Output("loss", shape=("N",), doc="in nats"),),
-    mechanism="custom_gradient",
     source="https://www.tensorflow.org/api_docs/python/tf/custom_gradient",
     batching="leading_axis",
     validate=validate,

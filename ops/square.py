@@ -38,7 +38,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", dtypes=FLOATS + INTEGERS),),
     outputs=(Output("y", dtypes=FLOATS + INTEGERS),),
-    mechanism="custom_gradient",
     source="https://www.tensorflow.org/api_docs/python/tf/custom_gradient",
     batching="elementwise",
     examples=(Example("matrix", {"x": [[1, 2, 3], [4, 5, 6]]}),),

@@ -44,7 +44,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", dtypes=DTYPES),),
     outputs=(Output("y", dtypes=DTYPES),),
-    mechanism="register_gradient",
     source="https://www.tensorflow.org/guide/create_op",
     modes=UNCOMPILED,
     examples=(

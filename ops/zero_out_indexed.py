@@ -50,7 +50,6 @@ OP = Op(
         Output("y", dtypes=DTYPES),
         Output("index", dtypes=("int32",), shape=(), differentiable=False, doc="What was kept; -1: nothing."),
     ),
-    mechanism="register_gradient",
     source="https://cloud.tencent.com/developer/article/1093366",
     modes=UNCOMPILED,
     examples=(Example("vector", {"x": [5, 4, 3]}), Example("matrix", {"x": [[-2, 3], [4, 5]]})),

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pullback.ops._faults import OpFault
+from pullback.ops._inferred_mechanism import marked, used_by
 from pullback.ops._op import Function, Tensor
 from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, many
 
@@ -81,7 +82,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         return primal(*inputs, *numbers.values())
 
     vars(op)[RULES] = rules
-    return op
+    return marked(op, "symbolic_gradient" if "symbolic_gradient" in used_by(vjp) else "custom_gradient")
 
 
 def override(gradients: Mapping[str, Function], forward: Function, *, numbers: tuple[str, ...] = ()) -> Function:
@@ -122,7 +123,7 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
             function = trace(tuple(leaf.dtype for leaf in leaves), tuple(sorted(static.items())))
         return function(*leaves)
 
-    return op
+    return marked(op, "gradient_override_map")
 
 
 def register_gradient(op_type: str) -> Callable[[Function], Function]:
@@ -136,7 +137,7 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
 
     def register(gradient: Function) -> Function:
         tf.RegisterGradient(op_type)(_checked(gradient, ()))
-        return gradient
+        return marked(gradient, "register_gradient")
 
     return register
 
@@ -194,7 +195,7 @@ def additive(forward: Function, backward: Function) -> Function:
         t = backward(*inputs, **attrs)
         return t + tf.stop_gradient(forward(*inputs, **attrs) - t)
 
-    return op
+    return marked(op, "stop_gradient")
 
 
 def multiplicative(forward: Function, backward: Function) -> Function:
@@ -207,7 +208,13 @@ def multiplicative(forward: Function, backward: Function) -> Function:
         t = backward(*inputs, **attrs)
         return tf.stop_gradient(forward(*inputs, **attrs) / t) * t
 
-    return op
+    return marked(op, "stop_gradient")
+
+
+# A function whose code calls these has their mechanism.
+marked(additive, "stop_gradient")
+marked(multiplicative, "stop_gradient")
+marked(symbolic_gradient, "symbolic_gradient")
 
 
 def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -38,6 +38,7 @@ from pullback.ops._attrs import Attrs, check_attributes, valid_attributes
 from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_fields, check_text, shown
+from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
 from pullback.ops._shown import html_of, text_of
 from pullback.ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
 
@@ -51,33 +52,23 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 UNCOMPILED: tuple[Mode, ...] = ("graph", "eager", "v1")
 """The modes of an op without an XLA kernel, such as a C++ op."""
 
-Mechanism = Literal[
-    "custom_gradient",
-    "gradient_override_map",
-    "stop_gradient",
-    "register_gradient",
-    "symbolic_gradient",
-    "by_attribute",
-    "composition",
-]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """A registered op.
 
-    ``function(*inputs, **attrs)`` is any TensorFlow function, however it gets its gradient; ``reference`` is the same
-    forward, independently in NumPy, with float64 inside: check ``value`` compares the two, and needs it.
-    ``validate(inputs, attrs)`` refuses bad values with ``InvalidInput`` before any mode runs, because XLA drops
-    assertions. ``sample(rng, dtype, attrs)`` draws a valid joint point. ``singular(inputs, attrs)`` reports a
-    derivative that is infinite where the value is finite and no input's own poles say so, such as where eigenvalues
-    meet. ``modes`` are those that the op can run in. ``batching`` says which rows are independent, so that requests may
-    share a call; if that depends on static attributes, it is a function of the attributes. ``shared`` names the inputs
-    without rows, which all rows use. ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward,
-    if it grows faster than the tensors; the admission of requests uses it. ``sizes(dims)`` returns the symbols of the
-    outputs that follow from those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for
-    shapes that the op does not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on
-    purpose.
+    ``function(*inputs, **attrs)`` is any TensorFlow function, however it gets its gradient; ``mechanism`` says how, and
+    is inferred if it is left out (``_inferred_mechanism.py`` has what each means). ``reference`` is the same forward,
+    independently in NumPy, with float64 inside: check ``value`` compares the two, and needs it. ``validate(inputs,
+    attrs)`` refuses bad values with ``InvalidInput`` before any mode runs, because XLA drops assertions. ``sample(rng,
+    dtype, attrs)`` draws a valid joint point. ``singular(inputs, attrs)`` reports a derivative that is infinite where
+    the value is finite and no input's own poles say so, such as where eigenvalues meet. ``modes`` are those that the op
+    can run in. ``batching`` says which rows are independent, so that requests may share a call; if that depends on
+    static attributes, it is a function of the attributes. ``shared`` names the inputs without rows, which all rows use.
+    ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the
+    tensors; the admission of requests uses it. ``sizes(dims)`` returns the symbols of the outputs that follow from
+    those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for shapes that the op does
+    not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -88,9 +79,9 @@ class Op:
     function: Function
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
-    mechanism: Mechanism
     source: str
     examples: tuple[Example, ...]
+    mechanism: Mechanism = INFERRED
     reference: Function | None = None
     attrs: type[Attrs] = Attrs
     claim: Callable[[Any], Claim] = true_derivative
@@ -107,6 +98,8 @@ class Op:
     def __post_init__(self) -> None:
         """Raise ``TypeError`` for a wrong field, ``ValueError`` for a declaration that contradicts itself."""
         what = f"op {shown(self.name)}"
+        if self.mechanism is INFERRED:
+            object.__setattr__(self, "mechanism", inferred(self.function))
         check_fields(Op, self, what)
         try:
             self._check_names()
@@ -190,6 +183,10 @@ class Op:
                 raise ValueError(f"claim: expected it to return a Claim, got {shown(claim)}")
 
     def _check_functions(self) -> None:
+        made = made_by(self.function)
+        if made and self.mechanism != made and not {self.mechanism, made} <= BOTH_TRUE:
+            expected = f"mechanism: expected {made!r}, by which the function is made"
+            raise ValueError(f"{expected}, got {self.mechanism!r}; leave it out, and it is inferred")
         inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)
         for name in ("function", "reference"):
             _check_arguments(name, getattr(self, name), inputs, attrs)

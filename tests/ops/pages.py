@@ -191,6 +191,14 @@ WRONG: dict[str, Wrong] = {
     "an unknown mechanism": instead(
         'mechanism="custom_gradient"', 'mechanism="magic"', "mechanism", "'magic'", line=MADE
     ),
+    "a mechanism of another helper": instead(
+        'mechanism="custom_gradient"',
+        'mechanism="stop_gradient"',
+        "expected 'custom_gradient'",
+        "got 'stop_gradient'",
+        "leave it out",
+        line=MADE,
+    ),
     "an unknown batching": instead("    cost=cost", '    batching="rows",\n    cost=cost', "batching", line=MADE),
     "a mode without graph": instead(
         "    cost=cost", '    modes=("eager",),\n    cost=cost', "modes with graph", line=MADE

@@ -37,7 +37,7 @@ class OpSummary(BaseModel):
 
     name: str
     summary: str
-    mechanism: str = Field(description="How the op defines its gradient.")
+    mechanism: str = Field(description="How the op gets its gradient, such as custom_gradient.")
     claim: ClaimSummary | None = Field(description="Null for an op that is unavailable, or has no derivative.")
     available: bool
     stale: bool = Field(default=False, description="The file has an error: its last good version is served.")

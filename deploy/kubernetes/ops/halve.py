@@ -38,7 +38,6 @@ OP = Op(
     reference=reference,
     inputs=(Input("x", dtypes=FLOATS),),
     outputs=(Output("y", dtypes=FLOATS),),
-    mechanism="custom_gradient",
     source="the limit of a difference quotient",
     batching="elementwise",
     examples=(Example("matrix", {"x": [[1, 2, 3], [4, 5, 6]]}),),
