@@ -120,7 +120,7 @@ def _where(run: Run) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """Return a table of docs/performance.md: of each size the median op, the slowest and the fastest, relative to UM-Bridge."""
+    """Return a table of docs/performance.md: the median, slowest and fastest op of each size, relative to UM-Bridge."""
     head = ("size", "connections", "rate, relative to UM-Bridge with NumPy", "CPU per gradient")
     rows = list[tuple[str, ...]]()
     for size in SIZES:
