@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         default=1024, ge=1, description="Limit of requests waiting for TensorFlow; half of it for any one op."
     )
     deadline_s: float = Field(
-        default=60.0, gt=0, le=3600, description="Limit of a request, from its headers to its response."
+        default=60.0, gt=0, le=3600, description="Limit of a request, from its first byte to its response."
     )
     checks: int = Field(default=2, ge=0, le=64, description="How many gradient checks may be in progress; 0: none.")
     check_processes: int = Field(

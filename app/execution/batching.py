@@ -45,6 +45,7 @@ class _Member:
     future: asyncio.Future[KeyedArrays]
     counters: Counters
     arrived: float = field(default_factory=time.perf_counter)
+    has_begun: bool = False
     outcome: KeyedArrays | None = None
     error: BaseException | None = None
 
@@ -96,6 +97,8 @@ class _Batch:
         waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
         if not waiting:
             return False
+        for member in waiting:
+            member.has_begun = True
         try:
             for member, outcome in zip(waiting, compute([each.evaluation for each in waiting]), strict=True):
                 member.outcome = outcome
@@ -177,6 +180,8 @@ class Batches:
         finally:
             self._admission.give(owner)
             member.future.cancel()
+            if not member.has_begun:
+                counters.gave_up(member.arrived)
             del member
 
     def runs_inline(self, packing: Packing, length: int) -> bool | None:
@@ -276,7 +281,8 @@ class Batches:
         ended = time.perf_counter()
         if is_typical:
             self.note(batch.members[0].evaluation.packed[0], batch.size, ended - began)
-        batch.members[0].counters.batched([member.arrived for member in batch.members], began, ended)
+        if arrivals := [member.arrived for member in batch.members if member.has_begun]:
+            batch.members[0].counters.batched(arrivals, began, ended)
 
 
 def _timing_key(batch: _Batch) -> Hashable:

@@ -162,8 +162,11 @@ class Scheduler:
     def _abandon(self, queue: Queue, ticket: _Ticket) -> None:
         """Cancel work that no caller waits for; remove it from the queue, where it would keep its tensors and place."""
         with self._lock:
-            if self._queues[queue].remove(ticket.owner, ticket) and ticket.takes_place:
+            is_removed = self._queues[queue].remove(ticket.owner, ticket)
+            if is_removed and ticket.takes_place:
                 self._admission.give(ticket.owner)
+        if is_removed:
+            ticket.counters.gave_up(ticket.queued)
         ticket.abandoned = True
         if ticket.running is not None:
             ticket.running.cancel()

@@ -42,9 +42,6 @@ from app.http.keys import Keys
 
 logger = logging.getLogger("pullback")
 
-# If a request waits longer than this before it takes the general path, its wait there counts towards its deadline.
-WAITED_S = 1e-3
-
 
 class FastPath:
     """The fast path of a process; everything in it runs on the event loop."""
@@ -59,47 +56,52 @@ class FastPath:
         self._is_scheduled, self._ready = False, deque[Part]()
         self.store = TemplateMaker(engine, self._cache).store
 
-    def receive(self, connection: Connection, data: bytes) -> bytes:
+    def receive(self, connection: Connection, data: bytes, now: float) -> bytes:
         """Take the data of a connection that is idle, or waits here; return what it does not take.
 
         A request that it takes is answered in one of the next turns of the event loop (``Connection.answer``), or
-        returned to the parser (``Connection.parse``).
+        returned to the parser (``Connection.parse``). The data has arrived now.
         """
-        since = None
-        if connection.is_waiting:
-            earlier, since = self._pending.release(connection)
-            data = earlier + data
-            if not connection.is_idle:
-                return data
+        if not connection.is_waiting:
+            return b"" if self._take(connection, data, now, now) else data
+        earlier, began = self._pending.release(connection)
+        if connection.is_idle and self._take(connection, earlier + data, began, now):
+            return b""
+        if earlier:
+            connection.parse(earlier, began)
+        return data
+
+    def _take(self, connection: Connection, data: bytes, began: float, now: float) -> bool:
+        """Take the data of an idle connection, whose first byte came at ``began``; return whether that is possible."""
         found = None if self._lifecycle.draining else cut(data)
         if found is None:
-            return data
+            return False
         key, start, end = found
         prefix = self._cache.find(key)
         if prefix is None:
             if key not in self._cache.prefixes and self._cache.is_due(key):
                 self._cache.add(key, parse_prefix(key))
-            return data
+            return False
         if end - start > self._budget.free:
-            return data
+            return False
         if len(data) < end:
             # The time that it may wait begins with the first part.
-            self._pending.put_aside(connection, data, end - start, time.monotonic() if since is None else since)
-            return b""
-        began, client = time.perf_counter(), connection.client
-        self._pending.put(
-            PendingRequest(connection, data, data[start:], key, prefix, prefix.target, client, end - start, began)
-        )
+            self._pending.put_aside(connection, data, end - start, began)
+            return True
+        target, client, size = prefix.target, connection.client, end - start
+        self._pending.put(PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now))
         if len(connection.connections) == 1:
             # Nothing else can arrive in this turn.
             self._run()
         else:
             self._schedule()
-        return b""
+        return True
 
-    def release(self, connection: Connection) -> bytes:
-        """Release the request of a connection, or the part of one; return its data."""
-        return self._pending.release(connection)[0]
+    def release(self, connection: Connection) -> None:
+        """Parse the request of a connection, or the part of one."""
+        data, began = self._pending.release(connection)
+        if data:
+            connection.parse(data, began)
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -184,8 +186,7 @@ class FastPath:
                 request.key = name
         except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
             return False
-        request.parsed = time.perf_counter()
-        request.read_s = request.parsed - began
+        request.read_s = time.perf_counter() - began
         return True
 
     def _divided(self, group: Group, batch: Batch) -> tuple[list[Part], list[PendingRequest]]:
@@ -223,7 +224,8 @@ class FastPath:
             began, arrivals, read_s = time.perf_counter(), list[float](), 0.0
             for requests in part.batch.values():
                 for request in requests:
-                    arrivals.append(request.parsed)
+                    # What came before the call was waiting, but for the reading.
+                    arrivals.append(request.arrived + request.read_s)
                     read_s += request.read_s
             first = next(iter(part.batch))
             first.counters.batched(arrivals, part.began, part.computed)
@@ -263,6 +265,4 @@ class FastPath:
         for request in requests:
             if not request.is_done:
                 self._pending.end(request)
-                if (waited_s := time.perf_counter() - request.began) > WAITED_S:
-                    request.connection.link.waited_s = waited_s
-                request.connection.parse(request.data)
+                request.connection.parse(request.data, request.began)

@@ -29,7 +29,7 @@ PATIENCE_S = 0.05
 class PendingRequest:
     """A request from its arrival to its response: all its ``data``, and what the log shows of it.
 
-    ``head`` is the key of its prefix. ``began`` and ``parsed``, the end of its reading, are times of
+    ``head`` is the key of its prefix. ``began`` and ``arrived``, the times of its first and last byte, are those of
     ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
     the name of its key, empty without one. ``is_done``: it has been answered, or returned to the parser; if that is
     before the end of a call on a thread, ``on_release`` is called.
@@ -44,10 +44,10 @@ class PendingRequest:
     client: tuple[str, int] | None
     received: int
     began: float
+    arrived: float
     template: Template = field(init=False)
     columns: Columns = field(init=False)
-    parsed: float = field(init=False)
-    read_s: float = field(init=False)
+    read_s: float = 0.0
     shared: Hashable = ()
     key: str = ""
     is_done: bool = False
@@ -59,7 +59,7 @@ class PendingRequest:
 
 
 class _PartialRequest(NamedTuple):
-    """The first part of a request; the whole body has ``size`` bytes."""
+    """The first part of a request, whose first byte came at ``since``; the whole body has ``size`` bytes."""
 
     data: bytes
     size: int
@@ -113,10 +113,7 @@ class Pending:
             connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
 
     def release(self, connection: Connection) -> tuple[bytes, float]:
-        """Remove the request of a connection, or the part of one; return its data, and since when the part waits.
-
-        That time is one of ``time.monotonic``, and now for a whole request.
-        """
+        """Remove the request of a connection, or the part of one; return its data, and when the first byte came."""
         part = self._partial.pop(connection, None)
         if part is not None:
             connection.is_waiting = False
@@ -125,11 +122,11 @@ class Pending:
         waiting = (self.taken, self.small, self.large)
         request = next((each[connection] for each in waiting if connection in each), None)
         if request is None:
-            return b"", time.monotonic()
+            return b"", time.perf_counter()
         self.end(request)
         if request.on_release is not None:
             request.on_release()
-        return request.data, time.monotonic()
+        return request.data, request.began
 
     def end(self, request: PendingRequest) -> None:
         """End a request, which has been answered, or is left to the general path."""
@@ -145,10 +142,9 @@ class Pending:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""
-        until = time.monotonic() - PATIENCE_S
+        until = time.perf_counter() - PATIENCE_S
         for connection in [connection for connection, part in self._partial.items() if part.since <= until]:
-            data, _ = self.release(connection)
-            connection.parse(data)
+            connection.parse(*self.release(connection))
         self._is_sweeping = bool(self._partial)
         if self._is_sweeping:
             loop.call_later(PATIENCE_S, self._sweep, loop)

@@ -129,6 +129,7 @@ class ThreadedCalls:
             self._batches.leave(group.owner)
             request.on_release = None
             if not request.is_done:
+                request.template.counters.gave_up(request.arrived)
                 self._leave([request])
 
 

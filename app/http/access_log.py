@@ -21,8 +21,8 @@ class Answered(Protocol):
     """A request that has been answered, as the log shows it.
 
     ``target`` is the path as the client wrote it. ``status`` is 499 if the client left before the response. ``began``
-    is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of both bodies. ``client`` has the
-    address and the port. ``key`` is the name of the key, empty if the request has none.
+    is the arrival of its first byte, a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of both
+    bodies. ``client`` has the address and the port. ``key`` is the name of the key, empty if the request has none.
     """
 
     method: str
@@ -61,7 +61,7 @@ class AccessLog:
             if self._has_keys and self._metrics:
                 self._metrics.by_key[request.key, request.status] += 1
             host, port = request.client or ("-", 0)
-            ms, client = round((time.perf_counter() - request.began) * 1000, 2), f"{host}:{port}"
+            ms, client = round((counters.latest - request.began) * 1000, 2), f"{host}:{port}"
             if self._as_json:
                 fields: dict[str, Any] = {
                     "time": self._time,

@@ -4,6 +4,7 @@ By default uvicorn on httptools accepts headers of any size, and waits for them 
 """
 
 import asyncio
+import time
 from enum import Enum, auto
 from functools import partial
 from typing import cast
@@ -15,7 +16,7 @@ from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, Pullbac
 from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
 from app.http.problems import render
 from app.http.target import path_of
-from app.http.transport import CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
+from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
 HEAD_LIMIT = 64 << 10
@@ -65,7 +66,8 @@ class Connection(HttpToolsProtocol):
     _coalescing: HeadCoalescing
     link: Link
     _fast_path: "FastPath[Connection] | None" = None
-    _answered_at = 0.0
+    # When the bytes that are parsed arrived, a time of ``time.perf_counter``.
+    _arrived_at = 0.0
     is_waiting = False
     candidate: Candidate | None = None
 
@@ -98,17 +100,18 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Offer the data to the fast path, and parse what it does not take."""
+        now = time.perf_counter()
         if self._fast_path is not None and (
             self.is_waiting or (self._state is State.IDLE and not self.flow.write_paused)
         ):
-            data = self._fast_path.receive(self, data)
+            data = self._fast_path.receive(self, data, now)
         if data:
-            self.parse(data)
+            self.parse(data, now)
 
     def _leave_fast_path(self) -> None:
         """Parse the request that the fast path has, if any."""
-        if self.is_waiting and self._fast_path is not None and (data := self._fast_path.release(self)):
-            self.parse(data)
+        if self.is_waiting and self._fast_path is not None:
+            self._fast_path.release(self)
 
     @property
     def is_idle(self) -> bool:
@@ -120,17 +123,18 @@ class Connection(HttpToolsProtocol):
         self.is_waiting = False
         if self._head_timer is not None:
             self._stop_head_timer()
-        self._answered_at = self.loop.time()
+        self.link.answered_at = time.perf_counter()
         self._coalescing.write_response(response)
         if self.timeout_keep_alive_task is None and not self.link.is_lost:
             self._start_keep_alive_timer(self.timeout_keep_alive)
 
     # What it does with HTTP.
 
-    def parse(self, data: bytes) -> None:
-        """Parse the data and enforce the limits; start zero-copy reading of a large body."""
+    def parse(self, data: bytes, arrived_at: float) -> None:
+        """Parse data that arrived then, and enforce the limits; start zero-copy reading of a large body."""
         if self._state is State.REFUSED:
             return
+        self._arrived_at = arrived_at
         earlier, rest = self.cycle, memoryview(data)
         self._allowance -= len(data)
         try:
@@ -166,6 +170,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._state, self._allowance = State.HEAD, HEAD_LIMIT
         super().on_message_begin()
+        self.scope[BEGAN] = self._arrived_at  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
     def on_headers_complete(self) -> None:
         """Pass the request to the application."""
@@ -200,6 +205,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for it."""
+        self.link.answered_at = time.perf_counter()
         if self.pipeline:
             self._running = self.pipeline[-1][0]
         elif self._state is State.ANSWERING:
@@ -222,7 +228,7 @@ class Connection(HttpToolsProtocol):
 
         The fast path does not stop the timer for each request.
         """
-        idle_s = self.loop.time() - self._answered_at
+        idle_s = time.perf_counter() - self.link.answered_at
         if self.is_waiting or has_unread(self.transport):
             self._start_keep_alive_timer(self.timeout_keep_alive)
         elif idle_s < self.timeout_keep_alive:

@@ -6,6 +6,7 @@ much as reading a small request.
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable
 
 from app.errors import too_late
@@ -22,7 +23,7 @@ SEND_S = 60.0
 class Deadline:
     """The deadline of one request: it cancels the request's task, and ``explain`` raises the reason.
 
-    It starts with the headers, before the body; ``start_work`` and ``start_send`` start the next phases.
+    It starts before the body; ``start_work`` and ``start_send`` start the next phases.
     """
 
     def __init__(
@@ -31,16 +32,16 @@ class Deadline:
         allowed_s: float,
         disconnected: Callable[[], Awaitable[None]],
         too_slow: Callable[[], Exception],
-        waited_s: float = 0.0,
+        began: float,
     ) -> None:
-        """Start, in the request's task: it may take ``allowed_s`` seconds, of which it has waited ``waited_s`` already.
+        """Start, in the request's task: it may take ``allowed_s`` seconds from ``began``, a time of ``perf_counter``.
 
         ``deadlines`` checks it until ``stop``. ``at`` is the deadline on the event loop's clock. ``disconnected``
         returns when the client has disconnected, and ``too_slow`` returns the error for a body that is incomplete at
         the deadline.
         """
         loop = asyncio.get_running_loop()
-        self._began, self.allowed_s = loop.time() - waited_s, allowed_s
+        self._began, self.allowed_s = loop.time() - (time.perf_counter() - began), allowed_s
         self.at = self._until = self._began + allowed_s
         self._task, self._disconnected = asyncio.current_task(), disconnected
         self._error, self._watches_from = too_slow, math.inf
@@ -62,7 +63,7 @@ class Deadline:
         self._watches_from = self._began + WATCH_AFTER_S
 
     def shorten(self, seconds: float) -> None:
-        """Limit the request to ``seconds`` after its headers; the body must have been read."""
+        """Limit the request to ``seconds`` after it began; the body must have been read."""
         self.allowed_s = min(self.allowed_s, seconds)
         self.at = self._began + self.allowed_s
         self._until = min(self._until, self.at)

@@ -39,12 +39,12 @@ def note_headers(candidate: Candidate, cycle: RequestResponseCycle) -> None:
 class FastPath(Protocol[C_contra]):
     """The part of ``app.fast_path.fast_path.FastPath`` that connections, of one class, use."""
 
-    def receive(self, connection: C_contra, data: bytes) -> bytes:
-        """Take data; return what the parser must get."""
+    def receive(self, connection: C_contra, data: bytes, now: float) -> bytes:
+        """Take data that has arrived now, a time of ``time.perf_counter``; return what the parser must get."""
         ...
 
-    def release(self, connection: C_contra) -> bytes:
-        """Release the connection; return what the parser must get."""
+    def release(self, connection: C_contra) -> None:
+        """Release the connection, and parse what it waited with."""
         ...
 
     def store(self, candidate: Candidate) -> None:

@@ -83,17 +83,17 @@ class FrontDoor:
     async def admit(self, request: Request) -> None:
         """Pass on a request that names an allowed host and origin, with a key if one is needed, within its limits.
 
-        The deadline counts from the headers. Routes reserve memory for a body of declared size before it is read
-        (``Request.reserve``); that for a chunked body is taken as it arrives. It is released when the request ends.
+        The deadline counts from the first byte, but not before earlier requests of the connection are answered. Routes
+        reserve memory for a body of declared size before it is read (``Request.reserve``); that for a chunked body is
+        taken as it arrives. It is released when the request ends.
         Raises the ``PullbackError`` for what is not allowed, and for a limit that the request exceeds.
         """
         request.budget, request.binary_limit = self._budget, self._binary_limit
         request.limit = request.json_limit = self._json_limit
-        waited_s, request.link.waited_s = request.link.waited_s, 0.0
         key = ""
         host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
         request.deadline = deadline = Deadline(
-            self._deadlines, self._deadline_s, request.wait_for_disconnect, request.too_slow, waited_s
+            self._deadlines, self._deadline_s, request.wait_for_disconnect, request.too_slow, request.turn
         )
         try:
             # Most requests name the same host as the one before.

@@ -16,7 +16,7 @@ from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
 from app.http.problems import Dialect, Header, problem, render
-from app.http.transport import CONNECTION, Link
+from app.http.transport import BEGAN, CONNECTION, Link
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.tensors.memory import aligned
@@ -46,13 +46,14 @@ REQUEST = "pullback.request"
 class Request:
     """One request.
 
-    ``began`` is a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the
-    response body. ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds
-    the JSON in any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends.
-    ``target`` is the path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the
-    name of the key that the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so
-    that no key starves another. ``candidate`` is set if the fast path may make a template from this request. The route
-    sets ``dialect``, that of its errors, and ``counters``.
+    ``began`` is the arrival of its first byte, and ``turn`` when the connection had answered all earlier ones too:
+    times of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of the body and of the response body.
+    ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds the JSON in
+    any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends. ``target`` is the
+    path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the name of the key that
+    the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so that no key starves
+    another. ``candidate`` is set if the fast path may make a template from this request. The route sets ``dialect``,
+    that of its errors, and ``counters``.
     """
 
     deadline: Deadline
@@ -73,7 +74,7 @@ class Request:
 
         A valid request id from the client replaces ``request_id``. ``counters`` are those of a request without a route.
         """
-        self.began = time.perf_counter()
+        self.began: float = scope.pop(BEGAN, None) or time.perf_counter()
         self.scope, self.method, self.path = scope, scope["method"], scope["path"]
         self.counters, self.dialect = counters, problem
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -86,6 +87,7 @@ class Request:
         self.target = target if target.isprintable() else target.encode("unicode_escape").decode("ascii")
         self.client: tuple[str, int] | None = scope.get("client")
         self.link: Link = scope.pop(CONNECTION, None) or Link()
+        self.turn = max(self.began, self.link.answered_at)
         self.zero_copy: ZeroCopyBody | None = scope.pop(ZERO_COPY, None)
         self.candidate: Candidate | None = scope.pop(CANDIDATE, None)
         self.lifecycle, self.is_counted = lifecycle, True

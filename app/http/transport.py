@@ -11,6 +11,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 CONNECTION = "pullback.connection"
 """The key in a request's scope for the ``Link`` of its connection."""
+BEGAN = "pullback.began"
+"""The key in a request's scope for the arrival of its first byte, a time of ``time.perf_counter``."""
 # Longer pieces are written separately: copying them would cost more than the system call that it saves.
 JOINED = 1 << 15
 
@@ -20,14 +22,15 @@ class Link:
     """What the requests of a connection know about it.
 
     ``tasks`` are those of all requests in this process. ``waiting`` are the requests on this connection that follow the
-    one in progress. ``is_lost``: the client has disconnected. The next request has waited for ``waited_s`` already.
+    one in progress. ``is_lost``: the client has disconnected. The latest response ended at ``answered_at``, a time of
+    ``time.perf_counter``.
     """
 
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     waiting: Sized = ()
     transport: asyncio.Transport | None = None
     is_lost: bool = False
-    waited_s: float = 0.0
+    answered_at: float = 0.0
 
     def has_more(self) -> bool:
         """Return whether another request of this connection has arrived, or a part of one."""

@@ -97,10 +97,11 @@ async def _answer_on_scheduler(
     engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str
 ) -> tuple[Call, Any, Reply]:
     """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more."""
-    counters, queued = request.counters, time.perf_counter()
+    counters, queued, has_begun = request.counters, time.perf_counter(), False
 
     def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply]:
-        waited_s = time.perf_counter() - queued
+        nonlocal has_begun
+        has_begun, waited_s = True, time.perf_counter() - queued
         counters.seconds["queue"] += waited_s
         call = counters.timed("parse", read, body)
         work, computed = call.work, call.counters.computed
@@ -109,7 +110,11 @@ async def _answer_on_scheduler(
         return call, results, _written(call, results)
 
     owner += request.owner_suffix
-    return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
+    try:
+        return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
+    finally:
+        if not has_begun:
+            counters.gave_up(queued)
 
 
 def _written(call: Call, computed: Any) -> Reply:

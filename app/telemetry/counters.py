@@ -96,8 +96,13 @@ class Counters:
         self.executions += 1
         self.sizes.add(len(arrivals))
 
+    def gave_up(self, arrived: float) -> None:
+        """Count the wait of work that arrived then, and does not begin."""
+        waited_s = time.perf_counter() - arrived
+        self.seconds["queue"] += waited_s
+
     def answered(self, status: int, began: float) -> None:
-        """Count the response to a request that began at ``began``, a time of ``time.perf_counter``."""
+        """Count the response to a request whose first byte came at ``began``, a time of ``time.perf_counter``."""
         self.latest = time.perf_counter()
         took, outcome = self.latest - began, self.well if status < FIRST_ERROR else self.failed
         outcome.count += 1

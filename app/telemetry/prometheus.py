@@ -156,7 +156,7 @@ class Metrics:
         document = "Answered probes of health and scrapes of metrics."
         probes = self._total("pullback_probe_requests", document, "operation", "status")
         by_key = self._total("pullback_key_requests", "Answered requests by the name of their key.", "key", "status")
-        document = "Seconds from a request's headers to the end of its response."
+        document = "Seconds from a request's first byte to the end of its response."
         durations = _Buckets(histogram("pullback_request_duration_seconds", document, labels, buckets=DURATIONS))
         document = "Requests that share one TensorFlow call."
         sizes = _Buckets(histogram("pullback_batch_size", document, labels, buckets=SIZES))

@@ -19,7 +19,7 @@ class Idle:
 def arrival(size: int) -> PendingRequest:
     connection = cast(Connection, cast(Any, Idle()))
     body, prefix = b"x" * size, RequestPrefix("/x", b"")
-    return PendingRequest(connection, b"", body, b"", prefix, prefix.target, None, size, 0.0)
+    return PendingRequest(connection, b"", body, b"", prefix, prefix.target, None, size, 0.0, 0.0)
 
 
 def waiting() -> Pending:
