@@ -4,6 +4,7 @@ If a library is missing, TensorFlow itself only logs a line and then computes on
 """
 
 import ctypes
+import logging
 import os
 import shutil
 import sys
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.errors import clip
 from app.runtime.devices import BUILT_WITH_CUDA, TENSORFLOW_VERSION, gpus
 from app.settings import Settings
-from ops import Registry, discover, native_libraries
+from ops import Registry, discover, left_out, native_libraries
 
 DRIVER = "libcuda.so.1"
 # The libraries that TensorFlow loads at run time, by soname, and their sources.
@@ -67,9 +68,16 @@ def examination(settings: Settings, registry: Registry) -> list[Part]:
         Part(name="gpu memory", status="ok" if gpus() else "off", found=memory),
         Part(name="xla", status="ok", found="compiles for the CPU" + (" and the GPU" if gpus() else "")),
         Part(name="ops", status="ok", found=f"{len(registry.ops)} served"),
-        Part(name="native ops", status="ok", found=", ".join(native_libraries()) or "none"),
+        _native(),
         *(Part(name=f"op {op.name}", status="missing", found=op.reason) for op in registry.unavailable),
     ]
+
+
+def _native() -> Part:
+    """Return the libraries of C++ ops; those of the service itself are optional where a wheel has installed it."""
+    loaded, absent = ", ".join(native_libraries()), ", ".join(left_out())
+    cure = f"pullback native --service builds {absent}, with g++" if absent else None
+    return Part(name="native ops", status="ok" if loaded or not absent else "off", found=loaded or "none", cure=cure)
 
 
 def why_no_gpu() -> str:
@@ -143,6 +151,8 @@ def lines(parts: Sequence[Part], columns: int) -> Iterator[str]:
 
 def main() -> int:
     """Print the results; return 1 if something is missing."""
+    # The report has what the log would say.
+    logging.getLogger("pullback").setLevel(logging.CRITICAL)
     settings = Settings()
     parts = examination(settings, discover(settings.ops_path))
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize

@@ -1,9 +1,10 @@
-"""``pullback native``: build the C++ ops of a folder, or those of the installed service."""
+"""``pullback native``: build the C++ ops of folders, or those of the installed service."""
 
 import os
 import shlex
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -44,18 +45,22 @@ class TensorFlow(NamedTuple):
 def native(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FOLDER", help="Folders with C++ files; by default the service's."),
+        typer.Argument(metavar="FOLDER", help="Folders with C++ files."),
     ] = None,
+    service: Annotated[bool, typer.Option("--service", help="Build those of the installed service.")] = False,
 ) -> None:
     """Build the C++ ops of folders: FOLDER/<stem>.cc becomes FOLDER/build/<stem>.so.
 
     Needs g++, or the compiler that CXX names. Builds what has changed, and everything after a change of TensorFlow.
     Exits with 2 if a file does not compile.
     """
-    if not folders and PACKAGE.parent == SERVICE:
-        raise BadArgument("expected a folder; in a clone of the repository, `make native` builds the service's own ops")
+    if service and PACKAGE.parent == SERVICE:
+        raise BadArgument("in a clone of the repository, `make native` builds the service's own ops")
+    chosen = [*(folders or ()), *([OWN] if service else ())]
+    if not chosen:
+        raise BadArgument("expected a folder with C++ files, such as my_ops; --service builds those of the service")
     tensorflow = _tensorflow()
-    sources = [source for folder in folders or [OWN] for source in _outdated(folder, tensorflow)]
+    sources = [source for folder in chosen for source in _outdated(folder, tensorflow)]
     with ThreadPoolExecutor(os.cpu_count()) as compilers:
         built = list(compilers.map(partial(_compile, tensorflow=tensorflow), sources))
     raise typer.Exit(0 if all(built) else 2)
@@ -100,7 +105,9 @@ def _outdated(folder: Path, tensorflow: TensorFlow) -> list[Path]:
         for source in outdated:
             # A source that no longer compiles must not be served as it was.
             _library(source).unlink(missing_ok=True)
-        flags.write_text(text)
+        # Whole, for whoever reads it meanwhile.
+        (new := flags.with_suffix(f".{os.getpid()}")).write_text(text)
+        new.replace(flags)
     except OSError as error:
         raise BadArgument(f"cannot write {error.filename}: {error.strerror}") from None
     return outdated
@@ -113,13 +120,21 @@ def _is_newer(library: Path, source: Path) -> bool:
 def _compile(source: Path, tensorflow: TensorFlow) -> bool:
     """Compile a source; replace its library as a whole."""
     print(f"Compiling {source}", flush=True)
-    library = _library(source)
-    arguments = command(source, new := library.with_suffix(".new"), tensorflow)
+    library, began = _library(source), time.monotonic()
+    # Another process may compile the same source.
+    new = library.with_suffix(f".{os.getpid()}")
     try:
-        done = subprocess.run(arguments, stdin=subprocess.DEVNULL, check=False)
+        if is_built := _ran(command(source, new, tensorflow)):
+            new.replace(library)
+            print(f"Built {source.stem} in {time.monotonic() - began:.0f} s", flush=True)
+    finally:
+        new.unlink(missing_ok=True)
+    return is_built
+
+
+def _ran(arguments: list[str]) -> bool:
+    try:
+        return subprocess.run(arguments, stdin=subprocess.DEVNULL, check=False).returncode == 0
     except OSError as error:
         print(f"pullback: cannot run {arguments[0]}: {error.strerror}; install g++, or set CXX", file=sys.stderr)
         return False
-    if done.returncode == 0:
-        new.replace(library)
-    return done.returncode == 0

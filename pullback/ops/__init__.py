@@ -13,7 +13,7 @@ from pullback.ops._mechanisms import (
     register_gradient,
     symbolic_gradient,
 )
-from pullback.ops._native import bounded_kernels, load, native_libraries
+from pullback.ops._native import bounded_kernels, left_out, load, native_libraries
 from pullback.ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from pullback.ops._pages import load_page
 from pullback.ops._paths import replace_paths
@@ -52,6 +52,7 @@ __all__ = [
     "bounded_kernels",
     "custom_gradient",
     "discover",
+    "left_out",
     "load",
     "load_page",
     "located",

@@ -1,6 +1,7 @@
 """C++ ops: the library of the page ``<stem>.py``, built from ``<stem>.cc``.
 
 ``make native`` builds it into ``build/`` of a clone, ``pullback native FOLDER`` into ``build/`` of the page's folder.
+Where both are there, the newer one is loaded.
 """
 
 import functools
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from pullback.service_folder import PACKAGE, SERVICE
 
-BUILD = SERVICE / "build"
+OWN, BUILD = SERVICE / "ops", SERVICE / "build"
 # A library is for one version of TensorFlow, the first line of this file beside it.
 FLAGS = "tensorflow.flags"
 
@@ -69,16 +70,12 @@ def load(page: str, *, bounded: Iterable[str] = ()) -> Kernels:
         return _loaded[page]
     stem = Path(page).stem
     cure = _cure(Path(page))
-    found = [folder for folder in (Path(page).parent / "build", BUILD) if (folder / f"{stem}.so").exists()]
+    found = [path for folder in (Path(page).parent / "build", BUILD) if (path := folder / f"{stem}.so").exists()]
     if not found:
         raise NotBuilt(f"build/{stem}.so is missing; {cure}")
-    if len(found) > 1:
-        folder = Path(page).parent.name
-        raise NotBuilt(f"both {folder}/build/{stem}.so and build/{stem}.so exist; remove the older one")
-    path, flags = found[0] / f"{stem}.so", found[0] / FLAGS
-    built = flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
-    if built != tf.__version__:
-        raise NotBuilt(f"build/{stem}.so is for TensorFlow {built}, not for {tf.__version__}; {cure}")
+    if not (fitting := [path for path in found if _version(path) == tf.__version__]):
+        raise NotBuilt(f"build/{stem}.so is for TensorFlow {_version(found[0])}, not for {tf.__version__}; {cure}")
+    path = max(fitting, key=lambda path: path.stat().st_mtime_ns)
     if other := next((Path(other) for other in _loaded if Path(other).stem == stem), None):
         expected = f"{other.parent.name}/{other.name} has loaded it; rename one of the two pages, with its .cc"
         raise NotBuilt(f"build/{stem}.so is the library of another page: {expected}")
@@ -90,9 +87,26 @@ def load(page: str, *, bounded: Iterable[str] = ()) -> Kernels:
     return _loaded[page]
 
 
+def left_out() -> list[str]:
+    """Return the stems of the pages that ``is_left_out`` is true of, in order."""
+    return sorted(page.stem for page in OWN.glob("*.py") if is_left_out(page))
+
+
+def is_left_out(page: Path) -> bool:
+    """Report whether a page is of a C++ op of the service that a wheel has the source of, and nobody has built."""
+    of_wheel = page.parent == OWN and PACKAGE.parent != SERVICE
+    return of_wheel and page.with_suffix(".cc").exists() and not (BUILD / f"{page.stem}.so").exists()
+
+
+def _version(library: Path) -> str:
+    """Return the version of TensorFlow that a library is built for."""
+    flags = library.with_name(FLAGS)
+    return flags.read_text().partition("\n")[0] if flags.exists() else tf.__version__
+
+
 def _cure(page: Path) -> str:
     """Return what to do about a library that is missing or does not fit."""
     if PACKAGE.parent == SERVICE:
         return "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
-    folder = "" if page.parent == SERVICE / "ops" else f" {page.parent.name}"
-    return f"run pullback native{folder} and start again"
+    built = "--service" if page.parent == OWN else page.parent.name
+    return f"run pullback native {built} and start again"

@@ -30,13 +30,12 @@ import tensorflow as tf
 # Private: see ``_check_tensorflow``.
 from tensorflow.python.eager import context
 
-from pullback.ops._native import NotBuilt
+from pullback.ops._native import OWN, NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
 from pullback.ops._slots import Example, Input, Output
 from pullback.service_folder import SERVICE
 
-OWN = SERVICE / "ops"
 # The most characters of a reason, of the location of a mistake in it, and of an error that are read.
 MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
 # What Python says of a call of a declaration.

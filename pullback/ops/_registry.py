@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from pullback.ops._native import NotBuilt
+from pullback.ops._native import NotBuilt, is_left_out
 from pullback.ops._op import Op
 from pullback.ops._pages import OWN, load_page, noting_stop_signals, reason, stem
 
@@ -103,6 +103,8 @@ def register(
 def pages_of(folders: Sequence[Path]) -> list[Path]:
     """Return the pages in these folders, each folder once, those of a folder in order of name.
 
+    C++ ops of the service that a wheel has the source of, and nobody has built, are left out.
+
     Raises ``RegistryError`` when one does not exist or cannot be read.
     """
     pages: list[Path] = []
@@ -111,10 +113,10 @@ def pages_of(folders: Sequence[Path]) -> list[Path]:
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder, got {folder}")
         try:
             names = [path for path in folder.iterdir() if path.suffix == ".py" and path.name[0] not in "_."]
+            pages += sorted(path for path in names if not is_left_out(path))
         except OSError as error:
             expected = f"expected a folder that may be read, got {folder}: {error.strerror}"
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): {expected}") from None
-        pages += sorted(names)
     return pages
 
 

@@ -53,7 +53,7 @@ assert pullback.ops.Op
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a copy, so that setuptools leaves nothing in this folder."""
     source = tmp_path_factory.mktemp("a copy")
     for name in ("app", "ops", "pullback", "docs"):
@@ -67,7 +67,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(wheel, tmp_path_factory) -> Path:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what its extra ``serve`` asks for, at the versions of the lock."""
     folder = tmp_path_factory.mktemp("an environment")
     venv.create(folder, symlinks=True)
@@ -79,7 +79,7 @@ def environment(wheel, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def with_pip(wheel, environment) -> dict[str, str]:
+def with_pip(wheel: Path, environment: Path) -> dict[str, str]:
     """The variables of a shell whose ``pip`` installs into the environment, and has the wheel in place of an index."""
     locked = {found[1]: found[0] for found in LOCKED.finditer((ROOT / "requirements" / "dev.txt").read_text())}
     needed = wheel.with_name("pytest.txt")
@@ -99,11 +99,11 @@ def with_pip(wheel, environment) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def author(tmp_path_factory) -> Path:
+def author(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("another repository")
 
 
-def test_the_wheel_has_every_package(wheel) -> None:
+def test_the_wheel_has_every_package(wheel: Path) -> None:
     packages = {
         str(path.parent.relative_to(ROOT)).replace("/", ".")
         for name in ("app", "ops", "pullback")
@@ -119,7 +119,7 @@ def test_the_wheel_has_every_package(wheel) -> None:
     assert pages <= {name.removeprefix("pullback/_service/") for name in names}
 
 
-def test_an_index_can_show_the_metadata(wheel) -> None:
+def test_an_index_can_show_the_metadata(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         text = archive.read(name)
@@ -137,7 +137,7 @@ def test_an_index_can_show_the_metadata(wheel) -> None:
     assert found.description.startswith("# Pullback\n")
 
 
-def test_an_author_elsewhere(environment, author) -> None:
+def test_an_author_elsewhere(environment: Path, author: Path) -> None:
     python = str(environment / "bin" / "python")
 
     def run(*arguments: str) -> Ran:
@@ -145,6 +145,11 @@ def test_an_author_elsewhere(environment, author) -> None:
 
     subprocess.run([python, "-P", "-c", STARTED], cwd=author, check=True, timeout=PATIENCE_S)
     assert run("pullback", "new", "cube").code == 0
+    # Whoever writes ops in Python does not hear of the C++ ops that the wheel has the source of.
+    healthy = run("pullback", "doctor")
+    assert (healthy.code, "MISSING" in healthy.out) == (0, False), healthy
+    assert "NotBuilt" not in healthy.out + healthy.error
+    assert "expected a folder with C++ files, such as my_ops" in run("pullback", "native").error
     assert run("pullback", "new", "soft", "--native").code == 0
     built = run("pullback", "native", "my_ops")
     assert built.code == 0, built.error
@@ -160,6 +165,8 @@ def test_an_author_elsewhere(environment, author) -> None:
         [environment / "bin" / "pullback", "serve", "my_ops", "--port", "0"],
         cwd=author,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PULLBACK_STRICT": "1"},
         text=True,
     )
     try:
@@ -170,15 +177,18 @@ def test_an_author_elsewhere(environment, author) -> None:
         assert json.loads(called.out)["gradients.x"]["data"] == 12.0, called
         native = run("pullback", "call", "soft", "vjp", "x=1", "--json", "--url", found[1])
         assert json.loads(native.out)["gradients.x"]["data"] == 0.25, native
+        listed = json.loads(run("pullback", "ops", "--json", "--url", found[1]).out)["ops"]
+        assert [op["name"] for op in listed if not op["available"]] == []
     finally:
         service.terminate()
-        service.wait(PATIENCE_S)
-        assert service.stdout
-        service.stdout.close()
+        _, log = service.communicate(timeout=PATIENCE_S)
+    assert [line for line in log.splitlines() if "WARN" in line or "unavailable" in line] == []
 
 
 @pytest.mark.parametrize("name", [".github/workflows/gradients.yml", ".gitlab-ci.yml"])
-def test_the_files_for_continuous_integration(with_pip, folder, tmp_path, name) -> None:
+def test_the_files_for_continuous_integration(
+    with_pip: dict[str, str], folder: Path, tmp_path: Path, name: str
+) -> None:
     """Each line runs as it is written, and the last fails: the report has the finding of the wrong page alone."""
     files = dict(YAML.findall((ROOT / "docs" / "ci.md").read_text()))
     assert len(files) == 2
@@ -214,7 +224,7 @@ def script(document: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_a_page_has_types_elsewhere(environment, author, checker) -> None:
+def test_a_page_has_types_elsewhere(environment: Path, author: Path, checker: str) -> None:
     """The two mistakes in a use of a page are found, and nothing else is wrong."""
     assert pullback(author, "pullback", "new", "cube", executable=str(environment / "bin" / "python")).code in (0, 2)
     (author / "uses.py").write_text(TYPED)
