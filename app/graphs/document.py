@@ -92,7 +92,7 @@ class GraphDocument(_Part):
         min_length=1,
         max_length=MAX_SLOTS,
         json_schema_extra=_NAMES,
-        description="By the name of the output: the node that computes it.",
+        description="By the name of the output, in the order of the op's outputs: the node that computes it.",
     )
     attrs: dict[Name, Attribute] = Field(
         default={},
@@ -127,9 +127,13 @@ class GraphDocument(_Part):
 
     @property
     def canonical(self) -> bytes:
-        """The document as JSON, the same for equal documents: what is not set is left out, and keys are sorted."""
+        """The document as JSON, the same for equal documents: without what is not set, and with sorted keys.
+
+        The outputs keep their order, which is that of the op's outputs.
+        """
         inputs = [slot.model_dump(exclude_defaults=True) for slot in self.slots]
-        fields = {**self.model_dump(exclude_defaults=True), "inputs": inputs}
+        outputs = orjson.Fragment(orjson.dumps(self.outputs))
+        fields = {**self.model_dump(exclude_defaults=True), "inputs": inputs, "outputs": outputs}
         try:
             return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
         except TypeError:

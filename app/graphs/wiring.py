@@ -110,13 +110,13 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
 
 
 def outputs_of(document: GraphDocument, nodes: Sequence[Node]) -> Mapping[str, Value]:
-    """Return the value of each output of the graph, sorted by name.
+    """Return the value of each output of the graph, in the order of the document.
 
     Raises ``Unprocessable`` for an output that no node computes, and for inputs and nodes that reach no output.
     """
     known = {node.name: [slot.name for slot in node.op.outputs] for node in nodes}
     values: dict[str, Value] = {}
-    for name, reference in sorted(document.outputs.items()):
+    for name, reference in document.outputs.items():
         if reference.partition(".")[0] in {slot.name for slot in document.slots}:
             message = "an output is a value of a node"
             raise wrong(("outputs", name), message, expected=f"one of {', '.join(known)}", got=reference)

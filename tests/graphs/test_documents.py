@@ -142,6 +142,15 @@ def test_the_order_of_names_does_not_count() -> None:
     assert GraphDocument.of(changed(product)).name == GraphDocument.of(changed(turned)).name
 
 
+def test_outputs_keep_the_order_of_the_document() -> None:
+    outputs = {"value": "y1", "slope": "y1", "again": "y1"}
+    document = GraphDocument.of(changed(outputs=outputs))
+    assert list(GraphDocument.read(document.canonical).outputs) == list(outputs)
+    assert [slot.name for slot in op_of(changed(outputs=outputs)).outputs] == list(outputs)
+    turned = GraphDocument.of(changed(outputs=dict(reversed(outputs.items()))))
+    assert turned.name != document.name
+
+
 def test_an_input_that_all_rows_use_leaves_no_independent_rows() -> None:
     """Even where it has as many rows as the other input."""
     roi_pool = node(op="roi_pool", inputs={"features": "f", "rois": "r"})

@@ -61,7 +61,7 @@ class Drawn:
         values: dict[str, Tensor] = dict(zip((slot["name"] for slot in self.document["inputs"]), inputs, strict=True))
         for name, call, sources in self.calls:
             values[name] = call(*(values[each] if isinstance(each, str) else each for each in sources))
-        found = [values[name] for name in sorted(self.outputs)]
+        found = [values[name] for name in self.outputs]
         return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -92,6 +92,43 @@ def test_attributes_of_nodes_are_those_of_the_graph(client: httpx.Client) -> Non
         assert np.array_equal(found, [[slope, slope]])
 
 
+def test_outputs_keep_their_order_in_every_protocol(serve: Serve, tmp_path: Path) -> None:
+    outputs = {"value": "p", "slope": "s.dx", "half": "h"}
+    nodes = [
+        {"name": "p", "op": "square", "inputs": {"x": "x"}},
+        {"name": "s", "op": "square.vjp", "inputs": {"x": "x", "dy": {"constant": 1.0}}},
+        {"name": "h", "op": "multiply", "inputs": {"a": "x", "b": {"constant": 0.5}}},
+    ]
+    document = {**of_one(*nodes), "outputs": outputs}
+    (tmp_path / "curve.graph.json").write_text(json.dumps(document))
+    folder, vector = str(tmp_path / "posted"), {"input": [[3.0]], "config": {"shape": [1]}}
+    with serve(GRAPHS_PATH=folder, OPS_PATH=str(tmp_path)).client() as client:
+        posted = client.post("/v1/graphs", json=document).json()
+        name = posted["name"]
+        assert [slot["name"] for slot in posted["outputs"]] == list(outputs)
+        assert client.put(f"/v1/graphs/{name}", json=document).status_code == 200
+    # Another process reads the document from the folder.
+    with serve(GRAPHS_PATH=folder, OPS_PATH=str(tmp_path)).client() as client:
+        assert list(client.get(f"/v1/graphs/{name}").json()["outputs"]) == list(outputs)
+        for each in (name, "curve"):
+            assert list(ask(client, each, "forward", inputs={"x": [3.0]})["outputs"]) == list(outputs)
+            assert [slot["name"] for slot in client.get(f"/v1/ops/{each}.vjp").json()["inputs"]] == [
+                "x",
+                "dvalue",
+                "dslope",
+                "dhalf",
+            ]
+            assert client.post("/Evaluate", json={"name": each, **vector}).json()["output"] == [[9.0], [6.0], [1.5]]
+            slopes = [
+                client.post("/Gradient", json={"name": each, "inWrt": 0, "outWrt": i, "sens": [1.0], **vector}).json()
+                for i in range(3)
+            ]
+            assert [slope["output"] for slope in slopes] == [[6.0], [2.0], [0.5]]
+            assert [y["name"] for y in client.get(f"/v2/models/{each}").json()["outputs"]] == list(outputs)
+            applied = client.post(f"/tesseract/{each}/apply", json={"inputs": {"x": [3.0]}}).json()
+            assert list(applied) == list(outputs)
+
+
 def test_an_installed_graph_has_a_document(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "norm_loss.graph.json").write_text(json.dumps(LOSS))
     with serve(OPS_PATH=str(tmp_path)).client() as client:
