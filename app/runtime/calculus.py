@@ -14,7 +14,7 @@ import tensorflow as tf
 # Private, because the public API registers gradients and never removes them.
 from tensorflow.python.framework.ops import gradient_registry
 
-from app.runtime import vectorization
+from app.runtime import slice_gradient, vectorization
 from ops import Tensor
 
 _CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
@@ -28,6 +28,7 @@ class Tapes:
 
     def __init__(self, orders: int) -> None:
         """Prepare ``orders`` tapes."""
+        slice_gradient.register()
         self._tapes = [tf.GradientTape(persistent=True, watch_accessed_variables=False) for _ in range(orders)]
 
     def __enter__(self) -> Self:
@@ -75,6 +76,7 @@ class Graph:
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
         """Return the pullback through the current graph."""
+        slice_gradient.register()
         # Sums of two terms: the kernel that sums more begins with whichever input's memory it may reuse, which depends
         # on the order in which threads happen to finish, and so do the last bits.
         method = tf.AggregationMethod.EXPERIMENTAL_TREE

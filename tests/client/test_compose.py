@@ -39,13 +39,6 @@ def test_a_function_of_ops_is_an_op(client) -> None:
     assert client.op(f"{loss.name}.vjp").forward({"a": A, "x": X, "dy": 1.0}).outputs["dx"].shape == (2,)
 
 
-def test_outputs_keep_the_order_in_which_the_function_returns_them(client) -> None:
-    square, slope = client.op("square"), client.op("square.vjp")
-    curve = client.compose(lambda x: {"value": square(x), "slope": slope(x, 1.0)})
-    assert [slot.name for slot in curve.contract().outputs] == ["value", "slope"]
-    assert list(curve.forward(X).outputs) == ["value", "slope"]
-
-
 def test_it_is_the_same_for_asyncio(service) -> None:
     async def run() -> np.ndarray:
         async with pullback.AsyncClient(service.url) as client:

@@ -36,13 +36,6 @@ def test_remote_functions_compose_to_one(service) -> None:
     assert loss.p.remote.contract(("vjp",)).name == f"{loss.p.remote.name}.vjp"
 
 
-def test_a_remote_function_returns_outputs_in_their_order(service) -> None:
-    square, slope = remotes(service.url, "square", "square.vjp")
-    value, derivative = Plain.compose(lambda x: {"value": square(x), "slope": slope(x, 1.0)})(X)
-    assert np.allclose(value, X**2)
-    assert np.allclose(derivative, 2 * X)
-
-
 def test_a_graph_that_the_service_has_lost_is_posted_again(serve, tmp_path) -> None:
     url = serve(GRAPHS_PATH=str(tmp_path), EXPRESS="0").url
     [square] = remotes(url, "square")

@@ -90,7 +90,7 @@ def squared_vjp(x: Tensor, dy: Tensor) -> Tensor:
     """Return the vjp of square, in copies of x and dy, as ``tf.gradients`` computes it in a graph."""
     # In this order: that of the operations decides that of the terms of a sum of gradients.
     same, cotangent = tf.identity(x), tf.identity(dy)
-    [dx] = tf.gradients([page("square")(same)], [same], [cotangent])
+    dx: Any = tf.gradients([page("square")(same)], [same], [cotangent])[0]
     return dx
 
 
@@ -116,7 +116,8 @@ def graphs(draw: Any, most: int) -> Drawn:
     for _ in range(draw(st.integers(1, most))):
         names = list(drawn.shapes)
         # Newer values are likelier, so that graphs are deep.
-        x = names[-1 - min(draw(st.integers(0, 3)), len(names) - 1)]
+        back: int = draw(st.integers(0, 3))
+        x = names[-1 - min(back, len(names) - 1)]
         shape = drawn.shapes[x]
         kinds = ["unary", "unary", "binary", "constant", "vjp"]
         kinds += ["sum", "mean", "safe_norm", "concat", "slice", "flatten"] if shape else []
@@ -192,7 +193,8 @@ def same_bits(found: Any, value: Any) -> bool:
     )
 
 
-few = settings(max_examples=FEW, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+ALL: Any = list(HealthCheck)
+few = settings(max_examples=FEW, deadline=None, derandomize=True, suppress_health_check=ALL)
 
 
 @few
@@ -203,7 +205,7 @@ def test_a_random_graph_is_the_composition(drawn: Drawn) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-@settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=MANY, deadline=None, suppress_health_check=ALL, phases=[Phase.generate])
 @given(drawn=graphs(LARGE))
 def test_large_random_graphs_are_the_compositions(drawn: Drawn, dtype: str) -> None:
     compare(drawn, dtype)
