@@ -11,6 +11,7 @@
     ├── NotAcceptable         406     no format that the client accepts
     ├── BodyTooSlow           408     the body did not arrive in time
     ├── BodyTooLarge          413     the body is over the byte limit
+    ├── TargetTooLong         414     the target is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
     ├── Unprocessable         422     a well-formed document with invalid content
     ├── TooManyRequests       429     too many requests in progress with the same key: try again
@@ -167,6 +168,12 @@ class TooManyRequests(PullbackError):
     def __init__(self, detail: str) -> None:
         """Store the limit."""
         super().__init__(detail, headers={"Retry-After": "1"})
+
+
+class TargetTooLong(PullbackError):
+    """The target of the request is over the byte limit."""
+
+    status, title = 414, "Target too long"
 
 
 class HeadTooLarge(PullbackError):

@@ -12,17 +12,20 @@ from typing import cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError
+from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, TargetTooLong
 from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
 from app.http.problems import render
 from app.http.target import path_of
 from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
-HEAD_LIMIT = 64 << 10
+HEAD_LIMIT, TARGET_LIMIT = 64 << 10, 32 << 10
 HEAD_S = 20.0
 # How many requests may wait on a connection while an earlier one is answered.
 PIPELINED = 1000
+# How long a connection whose request is refused takes what the client still sends: a close would reset it, and the
+# client could lose the answer.
+LINGER_S = 1.0
 # How long a connection may still be idle once the server stops.
 IDLE_AT_STOP_S = 1
 ZERO_COPY = "pullback.zero_copy"
@@ -172,6 +175,14 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope[BEGAN] = self._arrived_at  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
+    def on_url(self, url: bytes) -> None:
+        """Read a part of the target."""
+        super().on_url(url)
+        if len(self.url) > TARGET_LIMIT:
+            raise TargetTooLong(
+                f"expected at most {TARGET_LIMIT} bytes of request target, got more: send what is large in the body"
+            )
+
     def on_headers_complete(self) -> None:
         """Pass the request to the application."""
         self._state, earlier = State.BODY, self.cycle
@@ -292,4 +303,7 @@ class Connection(HttpToolsProtocol):
             lines = [*self.server_state.default_headers, *headers, (b"connection", b"close")]
             head = b"".join(name + b": " + value + b"\r\n" for name, value in lines)
             self.transport.write(STATUS_LINE.get(status, b"HTTP/1.1 %d \r\n" % status) + head + b"\r\n" + body)
-        self.transport.close()
+        if is_answering or isinstance(error, Overloaded):
+            self.transport.close()
+        else:
+            self.loop.call_later(LINGER_S, self.transport.close)

@@ -150,6 +150,23 @@ def test_an_invalid_deadline_is_422(small, value):
     assert found["errors"][0]["loc"] == ["header", "Pullback-Deadline-Ms"]
 
 
+@pytest.mark.parametrize(("size", "status"), [(32 << 10, 200), ((32 << 10) + 1, 414), (70_000, 414), (120_000, 414)])
+@pytest.mark.parametrize("piece", [1 << 20, 10_000])
+def test_a_long_target_is_414_with_the_limit(small, size, status, piece):
+    target = "/explore/square?x=".ljust(size, "1")
+    request = f"GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode()
+    with connected(small) as sock:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            for start in range(0, len(request), piece):
+                sock.sendall(request[start : start + piece])
+        answer = parse(read_all(sock))
+    if status == 200:
+        assert answer[0] == 200
+    else:
+        assert f"at most {32 << 10} bytes" in check_problem(answer, 414)["detail"]
+    assert still_serves(small)
+
+
 def test_a_megabyte_of_headers_is_refused(small):
     with connected(small) as sock:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
