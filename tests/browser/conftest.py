@@ -59,10 +59,18 @@ def visit(browser: Browser, url: str) -> Iterator[Open]:
     contexts = []
 
     def call(
-        path: str, *, at: str = url, width: int = 1200, height: int = 900, dark: bool = False, is_quiet: bool = True
+        path: str,
+        *,
+        at: str = url,
+        width: int = 1200,
+        height: int = 900,
+        dark: bool = False,
+        is_quiet: bool = True,
+        has_touch: bool = False,
     ) -> Page:
         scheme = "dark" if dark else "light"
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=has_touch)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
@@ -83,3 +91,13 @@ def visit(browser: Browser, url: str) -> Iterator[Open]:
 def wait_for_plot(page: Page) -> None:
     """Wait until the plot of an op's page shows the numeric derivatives."""
     page.wait_for_selector(".panels[data-drawn]:not([aria-busy])")
+
+
+def number(text: str) -> float:
+    """Return a number that a page shows."""
+    return float(text.replace("−", "-"))
+
+
+def cursor(page: Page) -> float:
+    """Return where the cursor of the plot is."""
+    return number(page.locator(".readout caption").inner_text().split(":")[0].rpartition("= ")[2])

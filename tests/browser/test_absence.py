@@ -5,8 +5,9 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
+import pytest
 from conftest import wait_for_plot
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 
 class Relay:
@@ -67,3 +68,41 @@ def test_a_service_that_goes_away_comes_back(url, visit) -> None:
     page.wait_for_function("() => document.querySelector('.panels').dataset.drawn === '2'")
     assert page.locator(".problem:visible").count() == 0
     relay.close()
+
+
+def test_an_evaluation_and_a_check_go_on_after_an_outage(url, visit) -> None:
+    relay = Relay(url)
+    page = visit("/explore/self_adjoint_eig", at=relay.url, is_quiet=False)
+    wait_for_plot(page)
+    page.get_by_role("button", name="Check this op").click()
+    page.wait_for_selector(".checks tr.running")
+    relay.close()
+    expect(page.locator(".verdict-line")).to_contain_text("does not answer")
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.locator(".answer")).to_contain_text("does not answer")
+    relay.open()
+    page.wait_for_selector(".answer .tensor")
+    expect(page.locator(".verdict-line")).to_contain_text("The service answers again")
+    assert page.get_by_role("button", name="Check this op").is_enabled()
+    assert page.locator(".problem:visible").count() == 0
+    relay.close()
+
+
+@pytest.mark.parametrize(("button", "path"), [("Evaluate", "gradients"), ("Zoom in", "numeric")])
+def test_a_request_that_stops_the_service_is_repeated_once(visit, button: str, path: str) -> None:
+    page = visit("/explore/square", is_quiet=False)
+    wait_for_plot(page)
+    asked: list[str] = []
+
+    def lose(route: Route) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    page.route(f"**/{path}", lose)
+    page.get_by_role("button", name=button).click()
+    expect(page.locator(".problem:visible")).to_contain_text("stopped answering twice", timeout=20_000)
+    acts = 1 if path == "gradients" else 2
+    assert len(asked) == 2 * acts
+    page.unroute(f"**/{path}")
+    page.get_by_role("button", name=button).click()
+    expect(page.locator(".problem:visible")).to_have_count(0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import ROOT, wait_for_plot
+from conftest import ROOT, cursor, number, wait_for_plot
 from playwright.sync_api import Page, expect
 
 sys.path.append(str(ROOT / "tests"))
@@ -32,10 +32,6 @@ def names_of(url: str) -> list[str]:
 def row(page: Page, order: int) -> list[str]:
     """Return the cells of a derivative in the table of the numbers at the cursor."""
     return page.locator(".readout tbody tr").nth(order - 1).locator("td").all_inner_texts()
-
-
-def number(text: str) -> float:
-    return float(text.replace("−", "-"))
 
 
 def violations(page: Page) -> list[str]:
@@ -126,9 +122,17 @@ def test_a_wrong_op_is_red_and_fails(visit, picture, output: Path) -> None:
     assert "pullback call wrong_cube vjp" in finding.inner_text()
     page.screenshot(path=output / "wrong.png", full_page=True)
     picture(page.locator("#verdict"), "explorer-verdict.png")
+    fault = number(re.findall(r"x = (\S+):", finding.locator(".numbers").inner_text())[0])
+    before = page.url
     finding.get_by_role("button", name="Show it in the plot").click()
     page.wait_for_function("() => document.querySelector('.panels').dataset.drawn === '2'")
     assert {"from=", "to="} <= set(re.findall(r"from=|to=", page.url))
+    assert cursor(page) == pytest.approx(fault, rel=1e-7)
+    page.reload()
+    wait_for_plot(page)
+    assert cursor(page) == pytest.approx(fault, rel=1e-7)
+    page.go_back()
+    page.wait_for_url(before)
 
 
 def test_a_finding_of_several_inputs_is_shown_along_the_number_at_fault(visit) -> None:
@@ -142,6 +146,7 @@ def test_a_finding_of_several_inputs_is_shown_along_the_number_at_fault(visit) -
     page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {drawn}")
     wait_for_plot(page)
     expect(page.locator(".panel-title .badge").first).to_have_class("badge wrong")
+    assert cursor(page) == 0
     fields = {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
     assert fields["along"] == f"b:{index}"
     assert float(fields["from"]) == -float(fields["to"])

@@ -1,5 +1,8 @@
 /** The state of the page, which is in its address: everyone who opens it sees the same. */
 
+// The most characters of the fields in an address. Servers and browsers refuse long ones.
+const LONGEST = 4000;
+
 /**
  * Return the name of the op of the page, empty on the page of all ops.
  *
@@ -19,9 +22,25 @@ export function pageOf(op) {
   return `/explore/${encodeURIComponent(op)}`;
 }
 
-/** The fields of the address, by name. A field with its default value is left out. */
-export class Address {
-  #fields = new URLSearchParams(location.search);
+/**
+ * The fields of the address, by name. A field with its default value is left out, and so are the largest of fields that
+ * are too long together: those are kept in the history of the browser alone.
+ *
+ * The event `written` says that the address has changed, and `restored` that the browser has gone back or forth in it.
+ */
+export class Address extends EventTarget {
+  #fields = stored();
+
+  constructor() {
+    super();
+    addEventListener("popstate", () => {
+      // A link within the page, such as the one to its content, has the same fields.
+      if (history.state === null && location.search === this.#query) return this.#write();
+      this.#fields = stored();
+      this.dispatchEvent(new Event("written"));
+      this.dispatchEvent(new Event("restored"));
+    });
+  }
 
   /**
    * Return a field, or its default.
@@ -45,14 +64,27 @@ export class Address {
     return Object.fromEntries(found.map(([name, value]) => [name.slice(prefix.length), value]));
   }
 
+  /** The fields that are too large for the address, with their sizes in characters. */
+  get leftOut() {
+    let left = this.#fields.toString().length;
+    const sizes = [...this.#fields].map(([name, value]) => ({ name, size: new URLSearchParams([[name, value]]).toString().length }));
+    return sizes
+      .sort((a, b) => b.size - a.size)
+      .filter(({ size }) => {
+        const isOut = left > LONGEST;
+        if (isOut) left -= size + 1;
+        return isOut;
+      });
+  }
+
   /**
-   * Set fields; an empty one is removed.
+   * Set fields; `null` removes one, which has its default value then.
    *
-   * @param {Record<string, string>} fields
+   * @param {Record<string, string | null>} fields
    */
   set(fields) {
     for (const [name, value] of Object.entries(fields)) {
-      if (value === "") this.#fields.delete(name);
+      if (value === null) this.#fields.delete(name);
       else this.#fields.set(name, value);
     }
     this.#write();
@@ -68,8 +100,25 @@ export class Address {
     this.#write();
   }
 
-  #write() {
-    const query = this.#fields.toString();
-    history.replaceState(null, "", `${location.pathname}${query && `?${query}`}${location.hash}`);
+  /** Begin a step: the back button leads to the fields as they are now. */
+  step() {
+    history.pushState({ fields: this.#fields.toString() }, "", location.href);
   }
+
+  /** The query of the address. */
+  get #query() {
+    const left = new URLSearchParams(this.#fields);
+    for (const { name } of this.leftOut) left.delete(name);
+    return left.size ? `?${left}` : "";
+  }
+
+  #write() {
+    history.replaceState({ fields: this.#fields.toString() }, "", `${location.pathname}${this.#query}${location.hash}`);
+    this.dispatchEvent(new Event("written"));
+  }
+}
+
+/** Return the fields of the current entry of the browser's history. */
+function stored() {
+  return new URLSearchParams(history.state?.fields ?? location.search);
 }

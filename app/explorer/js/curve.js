@@ -5,7 +5,7 @@ import { numbers, plotted, spread } from "./numbers.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
 /** @typedef {import("./types.d.ts").Curve} Curve */
-/** @typedef {{ from: number, to: number, cotangent: number, dtype: string, mode: string, attrs: Record<string, unknown> }} Span */
+/** @typedef {{ from: number, to: number, pin: number | null, cotangent: number, dtype: string, mode: string, attrs: Record<string, unknown> }} Span */
 
 const POINTS = 401;
 // A domain wider than this is not shown as a whole at first, but from -BEND to BEND.
@@ -51,7 +51,8 @@ export async function drawCurve(service, contract, span, signal, show) {
   if (!input || !output || !contract.claim) return;
   const kinks = input.kinks.filter((kink) => kink > span.from && kink < span.to);
   const poles = input.poles.filter((pole) => pole > span.from && pole < span.to);
-  const x = [...new Set([...spread(span.from, span.to, POINTS), ...kinks])].sort((a, b) => a - b);
+  const pins = span.pin !== null && span.pin > span.from && span.pin < span.to ? [span.pin] : [];
+  const x = [...new Set([...spread(span.from, span.to, POINTS), ...kinks, ...pins])].sort((a, b) => a - b);
   const path = `/v1/ops/${encodeURIComponent(contract.name)}`;
   const cotangents = { [output.name]: x.map(() => span.cotangent) };
   const body = { inputs: { [input.name]: x }, attrs: span.attrs, dtype: span.dtype, cotangents };

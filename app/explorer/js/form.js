@@ -1,6 +1,7 @@
 /** A form for the attributes of an op, made from their JSON Schema. */
 
 import { choice, line, make } from "./dom.js";
+import { isDecimal } from "./entered.js";
 
 /** @typedef {import("./types.d.ts").AttrSchema} AttrSchema */
 
@@ -20,7 +21,7 @@ export function attributesOf(schemas, texts) {
     if (!schema) continue;
     if (schema.enum) found[name] = schema.enum.find((value) => String(value) === text) ?? text;
     else if (schema.type === "boolean") found[name] = text === "true" ? true : text === "false" ? false : text;
-    else if (schema.type === "number" || schema.type === "integer") found[name] = text.trim() && !Number.isNaN(Number(text)) ? Number(text) : text;
+    else if (schema.type === "number" || schema.type === "integer") found[name] = isDecimal(text) ? Number(text) : text;
     else found[name] = text;
   }
   return found;
@@ -31,13 +32,13 @@ export function attributesOf(schemas, texts) {
  *
  * @param {Record<string, AttrSchema>} schemas
  * @param {Record<string, string>} texts
- * @param {(name: string, text: string) => void} changed gets an empty text for the default
+ * @param {(name: string, text: string | null) => void} changed gets null for the default
  * @returns {HTMLElement[]}
  */
 export function attributeFields(schemas, texts, changed) {
   return Object.entries(schemas).map(([name, schema]) => {
     const byDefault = String(schema.default ?? "");
-    const set = (/** @type {string} */ text) => changed(name, text === byDefault ? "" : text);
+    const set = (/** @type {string} */ text) => changed(name, text === byDefault ? null : text);
     const options = schema.enum ?? (schema.type === "boolean" ? [false, true] : null);
     const value = texts[name] ?? byDefault;
     const field = options

@@ -1,12 +1,16 @@
 /** The fields of a slice: the example that it goes through, its direction v and its cotangent c. */
 
 import { choice, fill, line, make } from "./dom.js";
+import { json, shown } from "./entered.js";
+import { flatIndex } from "./fault.js";
 import { numbers, shapeOf } from "./numbers.js";
 import { directionOf, isFloat } from "./slice.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
 /** @typedef {Record<string, unknown>} Tensors */
 
+// No text that a person enters.
+const NOT_GIVEN = "\0";
 // The most numbers of an input that are offered one by one.
 const OFFERED = 32;
 
@@ -34,31 +38,52 @@ export class LineFields {
 
   /** The range of t that is shown first: far enough to see the function bend. */
   get reach() {
-    const sizes = Object.values(this.value.at).flatMap((x) => numbers(x).map(Math.abs)).filter(Number.isFinite);
+    const sizes = Object.values(this.#known).flatMap((x) => numbers(x).map(Math.abs)).filter(Number.isFinite);
     const size = Math.min(4, Math.max(1, ...sizes.slice(0, 1024)));
     return /** @type {[number, number]} */ ([-size, size]);
   }
 
-  /** The point, the direction and the cotangents. Raises an error for texts that are not JSON. */
+  /** The point, the direction and the cotangents. Raises an error for texts that are none. */
   get value() {
     const at = this.#at;
     const along = this.address.get("along", this.#entries[0]?.value ?? "random:1");
     const [kind = "", ...rest] = along.split(":");
     const { contract } = this;
     const { dtype } = this.settings;
+    for (const slot of contract.inputs) if (!(slot.name in at)) throw new Error(`x₀: expected the input ${slot.name} too, got ${Object.keys(at).join(", ") || "nothing"}`);
     /** @type {Tensors} */
     let direction;
     if (kind === "random") direction = directionOf(contract, at, dtype, { seed: Number(rest[0]) || 1 });
-    else if (kind === "given") direction = parsed("direction", rest.join(":") || "{}");
-    else direction = directionOf(contract, at, dtype, { input: kind, index: Number(rest[0]) });
+    else if (kind === "given") direction = tensors("direction v", rest.join(":"));
+    else if (Number(rest[0]) in numbers(at[kind] ?? [])) direction = directionOf(contract, at, dtype, { input: kind, index: Number(rest[0]) });
+    else throw new Error(`direction v: expected a number of an input, such as ${this.#entries[0]?.value ?? "x:0"}, got ${shown(along)}`);
+    needLine(at, direction);
     const c = this.address.get("c");
-    return { at, direction, cotangents: c ? parsed("cotangents", c) : null };
+    return { at, direction, cotangents: c.trim() ? tensors("cotangent c", c) : null };
   }
 
   /** The inputs x₀. */
   get #at() {
-    const given = this.address.get("at");
-    return given ? parsed("inputs", given) : /** @type {Tensors} */ (this.example?.inputs ?? {});
+    const given = this.address.get("at", NOT_GIVEN);
+    return given === NOT_GIVEN ? /** @type {Tensors} */ (this.example?.inputs ?? {}) : tensors("x₀", given);
+  }
+
+  /** The inputs x₀, none while their text is no JSON. */
+  get #known() {
+    try {
+      return this.#at;
+    } catch {
+      return {};
+    }
+  }
+
+  /** The direction in JSON, to be changed; none while the fields have an error. */
+  get #suggested() {
+    try {
+      return JSON.stringify(this.value.direction);
+    } catch {
+      return "";
+    }
   }
 
   /**
@@ -66,20 +91,18 @@ export class LineFields {
    *
    * @param {import("./verdict.js").Finding} finding
    */
-  pass({ point, input, worst }) {
+  pass(finding) {
+    const { point, input } = finding;
     if (!point) return;
     const name = input !== null && input in point.inputs ? input : "";
-    const shape = shapeOf(point.inputs[name]);
-    // A call with one element of an elementwise op has no index.
-    const index = worst?.index?.length === shape.length ? worst.index.reduce((flat, i, k) => flat * (shape[k] ?? 1) + i, 0) : 0;
-    const c = Object.keys(point.cotangents ?? {}).length ? JSON.stringify(point.cotangents) : "";
-    this.address.set({ at: JSON.stringify(point.inputs), along: name ? `${name}:${index}` : "random:1", c });
+    const c = Object.keys(point.cotangents ?? {}).length ? JSON.stringify(point.cotangents) : null;
+    this.address.set({ at: JSON.stringify(point.inputs), along: name ? `${name}:${flatIndex(finding)}` : "random:1", c });
     this.#draw();
   }
 
   /** The numbers of the float inputs, as choices. */
   get #entries() {
-    const at = this.#at;
+    const at = this.#known;
     return this.contract.inputs
       .filter((slot) => isFloat(slot, this.settings.dtype) && slot.name in at)
       .flatMap((slot) => {
@@ -92,14 +115,13 @@ export class LineFields {
   #draw() {
     const along = this.address.get("along", this.#entries[0]?.value ?? "random:1");
     const isGiven = along.startsWith("given:");
-    const set = (/** @type {Record<string, string>} */ fields) => {
+    const set = (/** @type {Record<string, string | null>} */ fields) => {
       this.address.set(fields);
       this.#draw();
       this.changed();
     };
-    const given = () => JSON.stringify(this.value.direction);
     const names = this.contract.examples.map((each) => each.name);
-    const isAt = this.address.get("at") !== "";
+    const isAt = this.address.get("at", NOT_GIVEN) !== NOT_GIVEN;
     const options = [
       ...this.#entries,
       ...[1, 2, 3].map((seed) => ({ value: `random:${seed}`, text: `random ${seed}` })),
@@ -110,13 +132,13 @@ export class LineFields {
     fill(
       this.root,
       choice("through example", isAt ? ["", ...names] : names, isAt ? "" : (this.example?.name ?? ""), (name) => {
-        this.address.set({ at: "", from: "", to: "", c: "" });
+        this.address.set({ at: null, from: null, to: null, c: null, pin: null });
         this.settings.take(name);
       }),
       isAt && line("x₀, in JSON", this.address.get("at"), (text) => set({ at: text }), { size: 28 }),
-      choice("direction v", options, along, (value) => set({ along: value === "given" ? `given:${given()}` : value })),
+      choice("direction v", options, along, (value) => set({ along: value === "given" ? `given:${this.#suggested}` : value })),
       isGiven && line("v, in JSON", along.slice("given:".length), (text) => set({ along: `given:${text}` }), { size: 28 }),
-      line("cotangent c, in JSON (empty: ones)", this.address.get("c"), (text) => set({ c: text }), { size: 20, placeholder: `{"${this.contract.outputs[0]?.name}": …}` }),
+      line("cotangent c, in JSON (empty: ones)", this.address.get("c"), (text) => set({ c: text.trim() ? text : null }), { size: 20, placeholder: `{"${this.contract.outputs[0]?.name}": …}` }),
     );
   }
 }
@@ -138,16 +160,34 @@ function place(i, shape) {
 }
 
 /**
+ * Return the tensors by name of a text in JSON.
+ *
  * @param {string} what
  * @param {string} text
  * @returns {Tensors}
  */
-function parsed(what, text) {
-  try {
-    const value = JSON.parse(text);
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
-  } catch {
-    // The error below says what is expected.
+function tensors(what, text) {
+  const example = '{"x": [1, 0]}';
+  const value = json(what, text, example);
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  throw new Error(`${what}: expected JSON with a tensor by name, such as ${example}, got ${shown(text)}`);
+}
+
+/**
+ * Raise an error if there is no line through a point along a direction.
+ *
+ * @param {Tensors} at
+ * @param {Tensors} direction
+ */
+function needLine(at, direction) {
+  for (const [name, v] of Object.entries(direction)) {
+    if (!(name in at)) throw new Error(`direction v: expected inputs among ${Object.keys(at).join(", ")}, got ${name}`);
+    const [own, needed] = [shapeOf(v), shapeOf(at[name])].map((shape) => `[${shape.join(", ")}]`);
+    if (own !== needed) throw new Error(`direction v of ${name}: expected the shape ${needed} of ${name}, got ${own}`);
+    for (const [what, tensor] of Object.entries({ [`x₀, ${name}`]: at[name], [`direction v of ${name}`]: v })) {
+      if (numbers(tensor).length !== shapeOf(tensor).reduce((size, length) => size * length, 1)) throw new Error(`${what}: expected rows of one length, got ${shown(JSON.stringify(tensor))}`);
+      const lost = [tensor].flat(16).find((each) => typeof each === "string" || !Number.isFinite(Number(each)));
+      if (lost !== undefined) throw new Error(`${what}: expected finite numbers along a line, got ${shown(JSON.stringify(lost))}`);
+    }
   }
-  throw new Error(`${what}: expected JSON with a tensor by name, such as {"x": [1, 0]}, got ${text}`);
 }

@@ -32,13 +32,13 @@ export async function listPage(service, address) {
   const field = (/** @type {string} */ name, /** @type {(op: OpSummary) => string} */ of) => {
     const options = [...new Set(ops.map(of))].filter(Boolean).sort();
     return choice(name, [{ value: "", text: "any" }, ...options], address.get(name), (value) => {
-      address.set({ [name]: value });
+      address.set({ [name]: value || null });
       show();
     });
   };
   const search = line("search", address.get("search"), () => {}, { type: "search", size: 24 });
   search.addEventListener("input", (event) => {
-    address.set({ search: /** @type {HTMLInputElement} */ (event.target).value });
+    address.set({ search: /** @type {HTMLInputElement} */ (event.target).value || null });
     show();
   });
   show();

@@ -7,30 +7,30 @@ import { opPage } from "./oppage.js";
 import { inWords, Service, ServiceError } from "./service.js";
 
 const service = new Service();
+const address = new Address();
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const away = /** @type {HTMLElement} */ (document.getElementById("away"));
 const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("key"));
-let draw = () => {};
+// What a page that could not be shown does when the service answers again.
+let back = () => {};
 
 /** Show the page of the address. */
 async function show() {
   const op = opOfPage();
   document.title = op ? `${op} – Pullback explorer` : "Pullback explorer";
   try {
-    const address = new Address();
     if (op) {
       const page = await opPage(service, address, op);
       fill(main, page.elements);
-      draw = page.draw;
-      draw();
+      page.draw();
     } else {
       fill(main, await listPage(service, address));
-      draw = () => {};
     }
+    back = () => {};
   } catch (error) {
     const links = make("p", {}, make("a", { href: "/explore" }, "All ops"));
     fill(main, make("h1", {}, op || "Ops"), make("p", { class: "problem", role: "alert" }, inWords(error)), links);
-    if (!(error instanceof ServiceError)) draw = () => void show();
+    if (!(error instanceof ServiceError)) back = () => void show();
   }
 }
 
@@ -40,7 +40,7 @@ service.addEventListener("away", () => {
 });
 service.addEventListener("back", () => {
   away.hidden = true;
-  draw();
+  back();
 });
 service.addEventListener("locked", (event) => {
   const reason = /** @type {CustomEvent<string>} */ (event).detail;

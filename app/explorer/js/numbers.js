@@ -34,6 +34,16 @@ export function shapeOf(nested) {
 }
 
 /**
+ * Return nested lists with ones in place of their numbers.
+ *
+ * @param {unknown} nested
+ * @returns {unknown}
+ */
+export function onesLike(nested) {
+  return Array.isArray(nested) ? nested.map(onesLike) : 1;
+}
+
+/**
  * Return numbers as nested lists of a shape.
  *
  * @param {readonly number[]} flat
@@ -77,7 +87,8 @@ export function short(value, digits = 6) {
  */
 export function spread(from, to, count) {
   return Array.from({ length: count }, (_, i) => {
-    const x = from + ((to - from) * i) / (count - 1);
+    const share = i / (count - 1);
+    const x = from * (1 - share) + to * share;
     // Numbers that are round in decimals stay so, and 0 is 0.
     return Number(x.toPrecision(12)) + 0 || 0;
   });
@@ -107,4 +118,25 @@ export function generator(seed) {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 31 - 1;
   };
+}
+
+/**
+ * Return the index of the nearest of sorted numbers.
+ *
+ * @param {readonly number[]} sorted
+ * @param {number} x
+ */
+export function nearest(sorted, x) {
+  const apart = sorted.map((each) => Math.abs(each - x));
+  return apart.indexOf(Math.min(...apart));
+}
+
+/**
+ * Return whether there is a number.
+ *
+ * @param {number | null | undefined} value
+ * @returns {value is number}
+ */
+export function isNumber(value) {
+  return value !== null && value !== undefined;
 }

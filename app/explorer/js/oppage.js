@@ -13,7 +13,7 @@ import { Verdict } from "./verdict.js";
 /** @typedef {import("./types.d.ts").Contract} Contract */
 
 /**
- * Return the elements of the page, and a function that draws the plot anew.
+ * Return the elements of the page, and a function that draws the plot.
  *
  * @param {import("./service.js").Service} service
  * @param {import("./address.js").Address} address
@@ -34,6 +34,7 @@ export async function opPage(service, address, op) {
     ...(contract.stale ? [make("p", { class: "problem" }, contract.reason ?? "stale")] : []),
     ...(contract.nodes ? [section("graph", "Graph", await graphOf(service, contract.name))] : []),
     settings.root,
+    leftOut(address),
     plot ? section("plot", "Plot", plot.root) : make("p", {}, "This op has no derivative, so there is nothing to plot or to check."),
     ...(verdict ? [section("verdict", "Verdict", verdict.root)] : []),
     section("try", "Try it", trial.root),
@@ -43,9 +44,26 @@ export async function opPage(service, address, op) {
 }
 
 /**
+ * Return the place of the note that says which fields are too large for the address.
+ *
+ * @param {import("./address.js").Address} address
+ */
+function leftOut(address) {
+  const note = make("p", { class: "note", role: "status", hidden: true });
+  const show = () => {
+    const names = address.leftOut.map(({ name, size }) => `${name.replace(/^t\./, "")} (${Math.ceil(size / 1000)} kB)`);
+    note.hidden = !names.length;
+    note.textContent = `Too large for the address: ${names.join(", ")}. A reload keeps it; whoever opens a link to this page does not have it.`;
+  };
+  address.addEventListener("written", show);
+  show();
+  return note;
+}
+
+/**
  * @param {string} id
  * @param {string} title
- * @param {...HTMLElement} children
+ * @param {...(HTMLElement | string)} children
  * @returns {HTMLElement}
  */
 function section(id, title, ...children) {
@@ -74,7 +92,6 @@ function file(service, contract) {
 }
 
 /** @param {Contract} contract */
-function source(contract) {
-  const { source: text } = contract;
-  return make("p", {}, "Source: ", /^https?:/.test(text) ? make("a", { href: text, rel: "noreferrer" }, text) : text);
+function source({ source: text }) {
+  return text && make("p", {}, "Source: ", /^https?:/.test(text) ? make("a", { href: text, rel: "noreferrer" }, text) : text);
 }

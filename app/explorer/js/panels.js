@@ -1,10 +1,11 @@
 /** The plots of a curve, one below the other: y, and each derivative with the numeric one and a strip of differences. */
 
 import { bars, barsOfClaim, verdictOn } from "./agreement.js";
-import { colours, translucent } from "./colours.js";
+import { colours } from "./colours.js";
 import { fill, make } from "./dom.js";
+import { known, linesOf } from "./lines.js";
 import { clipped, drawTangent, markBars, markPlaces, shade } from "./marks.js";
-import { short } from "./numbers.js";
+import { isNumber, nearest, short } from "./numbers.js";
 import { endsOf, rangeOf, stripRange, wideAxis, widthOf } from "./scales.js";
 
 /** @typedef {import("./types.d.ts").Curve} Curve */
@@ -42,14 +43,41 @@ export class Panels {
    * Show a curve.
    *
    * @param {Curve} curve
-   * @param {{ scale: string, from: number, to: number, names: { x: string, y: string } }} options
+   * @param {{ scale: string, from: number, to: number, pin: number | null, names: { x: string, y: string } }} options
+   *   `pin` is where the cursor is at first
    */
   show(curve, options) {
-    const isSame = this.curve?.x.length === curve.x.length && this.curve.x[0] === curve.x[0];
+    const before = this.options?.pin === options.pin ? this.curve?.x[this.cursor] : undefined;
+    const x = before ?? options.pin;
     this.curve = curve;
     this.options = options;
-    if (!isSame || this.cursor >= curve.x.length) this.cursor = 2 * Math.floor(curve.x.length * 0.31);
+    const isInside = x !== null && x >= options.from && x <= options.to;
+    this.cursor = this.#known(isInside ? nearest(curve.x, x) : Math.floor(curve.x.length * 0.62));
     this.#draw();
+  }
+
+  /**
+   * Show the curve on another scale.
+   *
+   * @param {string} scale
+   */
+  rescale(scale) {
+    if (!this.options) return;
+    this.options = { ...this.options, scale };
+    this.#draw();
+  }
+
+  /**
+   * Show another range of the same curve, while a finger moves it.
+   *
+   * @param {number} from
+   * @param {number} to
+   */
+  slide(from, to) {
+    if (!this.options) return;
+    this.options = { ...this.options, from, to };
+    for (const plot of this.plots) plot.setData(plot.data);
+    this.#place();
   }
 
   /**
@@ -106,18 +134,7 @@ export class Panels {
     const { isWide, linear } = widthOf(lines, this.options?.scale ?? "auto");
     const ink = paint[colour] ?? "";
     const spanGaps = this.curve?.isSparse === true;
-    const series = level
-      ? [
-          { stroke: ink, width: 2 },
-          { stroke: translucent(paint["numeric"] ?? "", 0.55), width: 7, spanGaps },
-          { stroke: "transparent", width: 0, spanGaps },
-          { stroke: "transparent", width: 0, spanGaps },
-          { stroke: paint["claim"] ?? "", width: 1.5, dash: [7, 5], spanGaps, show: level.kind !== "derivative" },
-        ]
-      : [{ stroke: ink, width: 2 }];
-    // The numeric derivative is drawn first, as a halo of the analytic one.
-    const order = level ? [1, 2, 3, 0, 4] : [0];
-    const bands = level ? [{ series: /** @type {[number, number]} */ ([2, 3]), fill: paint["band"] ?? "" }] : [];
+    const { series, order, bands } = linesOf(level, ink, paint, spanGaps);
     this.#plot(
       HEIGHTS.panel,
       order.map((i) => series[i] ?? {}),
@@ -169,7 +186,7 @@ export class Panels {
       series: [{}, ...series.map((each) => ({ points: { show: false }, pxAlign: 0, ...each }))],
       bands: look.bands,
       scales: {
-        x: { time: false, range: [options.from, options.to] },
+        x: { time: false, range: () => [this.options?.from ?? 0, this.options?.to ?? 1] },
         y: {
           distr: look.isWide ? 4 : 1,
           asinh: look.linear,
@@ -272,27 +289,4 @@ export class Panels {
     for (const plot of this.plots) if (plot.width !== width) plot.setSize({ width, height: plot.height });
     this.#place();
   }
-}
-
-/**
- * Return the numeric derivative where it is not doubtful, or an edge of its band: plus or minus its error bar.
- *
- * @param {Level} level
- * @param {0 | 1 | -1} side
- * @returns {Column}
- */
-function known(level, side) {
-  return level.numeric.map((value, i) => {
-    const bar = level.bar[i];
-    const isDoubtful = level.status[i] !== "ok" || value === null || bar === null || bar === undefined;
-    return isDoubtful ? null : value + side * bar;
-  });
-}
-
-/**
- * @param {number | null | undefined} value
- * @returns {value is number}
- */
-function isNumber(value) {
-  return value !== null && value !== undefined;
 }

@@ -2,12 +2,17 @@
 
 import { drawCurve, firstRange, hasCurve } from "./curve.js";
 import { choice, fill, line, make } from "./dom.js";
+import { decimal } from "./entered.js";
+import { cotangentOf } from "./fault.js";
 import { LineFields } from "./linefields.js";
-import { number, short } from "./numbers.js";
+import { number } from "./numbers.js";
 import { Panels } from "./panels.js";
+import { rounded, spanOf } from "./range.js";
 import { readOut, spoken } from "./readout.js";
+import { AGAIN, Recovery } from "./recovery.js";
 import { inWords, isAborted } from "./service.js";
 import { drawSlice } from "./slice.js";
+import { Touch } from "./touch.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
 /** @typedef {import("./types.d.ts").Curve} Curve */
@@ -38,11 +43,17 @@ export class Plot {
     /** @type {Curve | null} */
     this.curve = null;
     this.running = new AbortController();
+    this.recovery = new Recovery(service, () => this.#draw(), () => this.#tell(AGAIN));
     this.settling = 0;
     this.canvas = make("div", { class: "panels", tabindex: "0", role: "group", "aria-label": `Plot. ${KEYS}` });
     this.panels = new Panels(this.canvas, {
       moved: (i) => this.#read(i),
       zoomed: (from, to) => this.#range(from, to),
+    });
+    new Touch(this.canvas, {
+      range: () => this.#nearby,
+      slid: (from, to) => this.panels.slide(from, to),
+      ended: (from, to) => this.#range(from, to),
     });
     this.readout = make("div", { class: "readout-place", tabindex: "0", role: "group", "aria-label": "Numbers at the cursor" });
     this.said = make("p", { class: "hidden", role: "status" });
@@ -52,16 +63,32 @@ export class Plot {
     this.canvas.addEventListener("keydown", (event) => this.#key(event));
     this.canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.canvas.addEventListener("dblclick", () => this.#reset());
-    settings.addEventListener("change", () => this.draw());
+    settings.addEventListener("change", () => {
+      this.#control();
+      this.draw();
+    });
     this.#control();
   }
 
-  get from() {
-    return Number(this.address.get("from", String(this.#whole[0])));
+  /** The range as it was entered. */
+  get #ends() {
+    const [from, to] = this.#whole;
+    return { from: this.address.get("from", String(from)), to: this.address.get("to", String(to)) };
   }
 
-  get to() {
-    return Number(this.address.get("to", String(this.#whole[1])));
+  /** The range; raises an error for texts that are none. */
+  get #span() {
+    return spanOf(this.#ends, this.names.x, this.settings.dtype);
+  }
+
+  /** The range, or that which is shown first where the texts are none. */
+  get #nearby() {
+    try {
+      return this.#span;
+    } catch {
+      const [from, to] = this.#whole;
+      return { from, to };
+    }
   }
 
   /** The range that is shown first. */
@@ -70,52 +97,71 @@ export class Plot {
     return firstRange(this.contract);
   }
 
-  /** Compute and show the curve. */
+  /** Compute and show the curve, as a person asks for it. */
   async draw() {
+    this.recovery.begin();
+    await this.#draw();
+  }
+
+  async #draw() {
     this.running.abort();
     const running = (this.running = new AbortController());
     this.canvas.setAttribute("aria-busy", "true");
-    const show = (/** @type {Curve} */ curve) => {
-      if (!running.signal.aborted) this.#show(curve);
-    };
+    // Until the new curve is there, the old one does not belong to the fields.
+    this.root.classList.add("stale");
     try {
       const { dtype, mode, attrs } = this.settings;
-      const span = { from: this.from, to: this.to, dtype, mode, attrs };
+      const { from, to } = this.#span;
+      const pin = this.address.get("pin");
+      const span = { from, to, dtype, mode, attrs, pin: pin ? decimal("pin", pin) : null };
+      const show = (/** @type {Curve} */ curve) => {
+        if (!running.signal.aborted) this.#show(curve, span);
+      };
       if (this.line) await drawSlice(this.service, this.contract, { ...span, ...this.line.value }, running.signal, show);
       else {
-        const cotangent = Number(this.address.get("c", "1"));
+        const cotangent = decimal("cotangent", this.address.get("c", "1"));
         await drawCurve(this.service, this.contract, { ...span, cotangent }, running.signal, show);
       }
       this.#tell("");
+      this.recovery.end();
       this.canvas.dataset["drawn"] = String(Number(this.canvas.dataset["drawn"] ?? 0) + 1);
     } catch (error) {
-      if (!isAborted(error)) this.#tell(inWords(error));
+      if (isAborted(error)) return;
+      this.root.classList.add("stale");
+      this.#tell(inWords(error));
+      this.recovery.end(error);
     } finally {
       if (running === this.running) this.canvas.removeAttribute("aria-busy");
     }
   }
 
   /**
-   * Show the plot around the point of a finding: the curve there, or the line through it along the number at fault.
+   * Show the plot around the point of a finding, with the cursor on it: the curve there, or the line through it along the
+   * number at fault.
    *
    * @param {import("./verdict.js").Finding} finding
    */
   focus(finding) {
+    this.address.step();
     this.settings.use(finding);
     const x = number(finding.worst?.x ?? 0) || 0;
     this.line?.pass(finding);
     const reach = Math.max(Math.abs(x) / 4, (this.#whole[1] - this.#whole[0]) / 16);
     const middle = this.line ? 0 : x;
-    this.#range(middle - reach, middle + reach);
+    this.address.set({ pin: String(middle), ...(this.line ? {} : { c: cotangentOf(finding) }) });
+    this.#range(middle - reach, middle + reach, false);
     this.root.scrollIntoView({ block: "start" });
     this.canvas.focus({ preventScroll: true });
   }
 
-  /** @param {Curve} curve */
-  #show(curve) {
+  /**
+   * @param {Curve} curve
+   * @param {{ from: number, to: number, pin: number | null }} span
+   */
+  #show(curve, { from, to, pin }) {
     this.curve = curve;
-    const options = { scale: this.address.get("scale", "auto"), from: this.from, to: this.to, names: this.names };
-    this.panels.show(curve, options);
+    this.root.classList.remove("stale");
+    this.panels.show(curve, { scale: this.address.get("scale", "auto"), from, to, pin, names: this.names });
   }
 
   /** @param {string} text */
@@ -144,19 +190,22 @@ export class Plot {
   }
 
   #control() {
-    const decimal = { inputmode: "decimal", size: 7 };
+    const properties = { inputmode: "decimal", size: 7 };
+    const set = (/** @type {Record<string, string | null>} */ fields) => {
+      this.address.step();
+      this.address.set(fields);
+      this.draw();
+    };
+    const { from, to } = this.#ends;
     fill(
       this.controls,
-      line(`${this.names.x} from`, short(this.from).replace("−", "-"), (text) => this.#range(Number(text), this.to), decimal),
-      line("to", short(this.to).replace("−", "-"), (text) => this.#range(this.from, Number(text)), decimal),
+      line(`${this.names.x} from`, from, (text) => set({ from: text }), properties),
+      line("to", to, (text) => set({ to: text }), properties),
       choice("scale", ["auto", "linear", "arcsinh"], this.address.get("scale", "auto"), (scale) => {
-        this.address.set({ scale: scale === "auto" ? "" : scale });
-        if (this.curve) this.#show(this.curve);
+        this.address.set({ scale: scale === "auto" ? null : scale });
+        this.panels.rescale(scale);
       }),
-      this.isCurve && line("cotangent", this.address.get("c", "1"), (text) => {
-        this.address.set({ c: text === "1" ? "" : text });
-        this.draw();
-      }, decimal),
+      this.isCurve && line("cotangent", this.address.get("c", "1"), (text) => set({ c: text === "1" ? null : text }), properties),
       make("button", { type: "button", class: "quiet", onclick: () => this.#zoom(1 / ZOOM) }, "Zoom in"),
       make("button", { type: "button", class: "quiet", onclick: () => this.#zoom(ZOOM) }, "Zoom out"),
       make("button", { type: "button", class: "quiet", onclick: () => this.#reset() }, "Reset"),
@@ -169,20 +218,23 @@ export class Plot {
    *
    * @param {number} from
    * @param {number} to
+   * @param {boolean} [isStep] whether the back button undoes it
    */
-  #range(from, to) {
-    if (!(from < to) || !Number.isFinite(to - from)) {
-      this.#tell(`expected a range from a number to a larger one, got ${from} to ${to}`);
-      return;
-    }
-    this.address.set({ from: String(Number(from.toPrecision(6))), to: String(Number(to.toPrecision(6))) });
+  #range(from, to, isStep = true) {
+    // Several moves in a row are one step.
+    if (isStep && !this.settling) this.address.step();
+    this.address.set({ from: rounded(from, to - from), to: rounded(to, to - from) });
     this.#control();
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.draw(), SETTLE_MS);
+    this.settling = setTimeout(() => {
+      this.settling = 0;
+      this.draw();
+    }, SETTLE_MS);
   }
 
   #reset() {
-    this.address.set({ from: "", to: "" });
+    this.address.step();
+    this.address.set({ from: null, to: null, pin: null });
     this.#control();
     this.draw();
   }
@@ -193,14 +245,17 @@ export class Plot {
    * @param {number} factor
    */
   #zoom(factor) {
-    const at = this.curve?.x[this.panels.cursor] ?? (this.from + this.to) / 2;
-    this.#range(at - (at - this.from) * factor, at + (this.to - at) * factor);
+    const { from, to } = this.#nearby;
+    const x = this.curve?.x[this.panels.cursor];
+    const at = x !== undefined && x >= from && x <= to ? x : (from + to) / 2;
+    this.#range(at - (at - from) * factor, at + (to - at) * factor);
   }
 
   /** @param {number} share */
   #pan(share) {
-    const step = share * (this.to - this.from);
-    this.#range(this.from + step, this.to + step);
+    const { from, to } = this.#nearby;
+    const step = share * (to - from);
+    this.#range(from + step, to + step);
   }
 
   /** @param {WheelEvent} event */

@@ -31,11 +31,11 @@ export function readOut(root, curve, i, names) {
       "tr",
       {},
       make("th", { scope: "row" }, level.name),
-      make("td", {}, short(level.analytic[i], 8)),
-      make("td", {}, isKnown ? `${short(level.numeric[i], 8)} ± ${short(level.bar[i], 2)}` : status || "…"),
-      hasClaim && make("td", {}, level.kind === "derivative" ? "the derivative" : short(level.claim[i], 8)),
-      make("td", {}, short(bars(level, i), 3)),
-      make("td", {}, make("span", { class: `badge ${state}` }, status && status !== "ok" ? status : WORDS[state])),
+      make("td", { "data-label": "the op's" }, short(level.analytic[i], 8)),
+      make("td", { "data-label": "numeric ± bar" }, isKnown ? `${short(level.numeric[i], 8)} ± ${short(level.bar[i], 2)}` : status || "…"),
+      hasClaim && make("td", { "data-label": "claimed" }, level.kind === "derivative" ? "the derivative" : short(level.claim[i], 8)),
+      make("td", { "data-label": "difference / bar" }, short(bars(level, i), 3)),
+      make("td", { class: "state" }, make("span", { class: `badge ${state}` }, status && status !== "ok" ? status : WORDS[state])),
     );
   });
   fill(

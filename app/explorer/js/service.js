@@ -40,6 +40,11 @@ export class Service extends EventTarget {
   #open = () => {};
   #isAway = false;
 
+  /** Whether the last request got no answer. */
+  get isAway() {
+    return this.#isAway;
+  }
+
   /** Look from time to time whether the service answers. */
   watch() {
     const look = async () => {
@@ -68,7 +73,7 @@ export class Service extends EventTarget {
    * @returns {Promise<any>}
    */
   async get(path, signal) {
-    return (await this.#send(path, { signal: signal ?? null })).json();
+    return JSON.parse(await this.#read(path, { signal: signal ?? null }));
   }
 
   /**
@@ -78,7 +83,7 @@ export class Service extends EventTarget {
    * @returns {Promise<string>}
    */
   async text(path) {
-    return (await this.#send(path, {})).text();
+    return this.#read(path, {});
   }
 
   /**
@@ -90,7 +95,7 @@ export class Service extends EventTarget {
    * @returns {Promise<any>}
    */
   async post(path, body, signal) {
-    return (await this.#send(path, this.#request(body, "application/json", signal))).json();
+    return JSON.parse(await this.#read(path, this.#request(body, "application/json", signal)));
   }
 
   /**
@@ -107,11 +112,7 @@ export class Service extends EventTarget {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
-      const { done, value } = await reader.read().catch((error) => {
-        if (signal.aborted) throw error;
-        this.#leave();
-        throw new Away();
-      });
+      const { done, value } = await reader.read().catch((error) => this.#lose(error, signal));
       const lines = (text + (value ?? "")).split("\n");
       text = lines.pop() ?? "";
       for (const line of lines) if (line) yield JSON.parse(line);
@@ -133,6 +134,29 @@ export class Service extends EventTarget {
   /**
    * @param {string} path
    * @param {RequestInit} options
+   * @returns {Promise<string>}
+   */
+  async #read(path, options) {
+    const response = await this.#send(path, options);
+    return response.text().catch((error) => this.#lose(error, options.signal));
+  }
+
+  /**
+   * Raise the error of a request that its sender has aborted; others say that the service does not answer.
+   *
+   * @param {unknown} error
+   * @param {AbortSignal | null | undefined} signal
+   * @returns {never}
+   */
+  #lose(error, signal) {
+    if (signal?.aborted) throw error;
+    this.#leave();
+    throw new Away();
+  }
+
+  /**
+   * @param {string} path
+   * @param {RequestInit} options
    * @returns {Promise<Response>}
    */
   async #send(path, options) {
@@ -141,11 +165,7 @@ export class Service extends EventTarget {
       const key = this.#key;
       const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
       // Without credentials, the browser does not ask for a name and a password itself.
-      const response = await fetch(path, { ...options, headers, credentials: "omit" }).catch((error) => {
-        if (options.signal?.aborted) throw error;
-        this.#leave();
-        throw new Away();
-      });
+      const response = await fetch(path, { ...options, headers, credentials: "omit" }).catch((error) => this.#lose(error, options.signal));
       if (response.ok) {
         this.#return();
         return response;

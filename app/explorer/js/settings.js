@@ -20,6 +20,10 @@ export class Settings extends EventTarget {
     this.schemas = contract.attrs.properties ?? {};
     this.root = make("div", { class: "fields", role: "group", "aria-label": "Attributes, dtype and mode" });
     this.#draw();
+    address.addEventListener("restored", () => {
+      this.#draw();
+      this.dispatchEvent(new Event("change"));
+    });
   }
 
   /** The float dtypes of the op, the widest first. */
@@ -53,7 +57,7 @@ export class Settings extends EventTarget {
    */
   take(example) {
     this.address.clear("a.");
-    this.address.set({ example: example === this.contract.examples[0]?.name ? "" : example, along: "" });
+    this.address.set({ example: example === this.contract.examples[0]?.name ? null : example, along: null });
     this.#draw();
     this.dispatchEvent(new Event("change"));
   }
@@ -67,12 +71,12 @@ export class Settings extends EventTarget {
     this.address.clear("a.");
     const own = Object.entries(attrs).filter(([name, value]) => value !== this.#base[name]);
     this.address.set(Object.fromEntries(own.map(([name, value]) => [`a.${name}`, String(value)])));
-    this.address.set({ dtype: dtype === this.floats[0] ? "" : dtype, mode });
+    this.address.set({ dtype: dtype === this.floats[0] ? null : dtype, mode: mode || null });
     this.#draw();
   }
 
   #draw() {
-    const set = (/** @type {string} */ name, /** @type {string} */ text) => {
+    const set = (/** @type {string} */ name, /** @type {string | null} */ text) => {
       this.address.set({ [name]: text });
       this.dispatchEvent(new Event("change"));
     };
@@ -83,8 +87,8 @@ export class Settings extends EventTarget {
     fill(
       this.root,
       ...attributeFields(schemas, this.address.all("a."), (name, text) => set(`a.${name}`, text)),
-      floats.length > 1 && choice("dtype", floats, this.dtype, (text) => set("dtype", text === floats[0] ? "" : text)),
-      choice("mode", [{ value: "", text: "the default" }, ...contract.modes], this.mode, (text) => set("mode", text)),
+      floats.length > 1 && choice("dtype", floats, this.dtype, (text) => set("dtype", text === floats[0] ? null : text)),
+      choice("mode", [{ value: "", text: "the default" }, ...contract.modes], this.mode, (text) => set("mode", text || null)),
     );
   }
 }

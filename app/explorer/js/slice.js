@@ -1,6 +1,7 @@
 /** The curve of an op with any inputs along a line: φ(t) = ⟨c, f(x₀ + t v)⟩, a few requests for each t. */
 
 import { levelOf } from "./agreement.js";
+import { Away } from "./service.js";
 import { generator, nest, number, numbers, plotted, shapeOf, spread } from "./numbers.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
@@ -86,6 +87,7 @@ export async function drawSlice(service, contract, line, signal, show) {
     isSparse: true,
   };
   const work = new LineWork(service, contract, line, signal, curve);
+  /** @type {unknown} */
   let failure = null;
   await inTurns(t.map((_, i) => i), async (i) => {
     await work.values(i).catch((error) => {
@@ -94,6 +96,7 @@ export async function drawSlice(service, contract, line, signal, show) {
     });
   });
   signal.throwIfAborted();
+  if (failure instanceof Away) throw failure;
   show(curve);
   if (failure && curve.y.every((y) => y === null)) throw failure;
   const some = t.map((_, i) => i).filter((i) => i % SPARSE === 0);
@@ -110,6 +113,7 @@ export async function drawSlice(service, contract, line, signal, show) {
   });
   signal.throwIfAborted();
   show(curve);
+  if (failure instanceof Away) throw failure;
   if (failure && !curve.levels.some((level) => level.status.includes("ok"))) throw failure;
 }
 

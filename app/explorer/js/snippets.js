@@ -2,6 +2,8 @@
 
 /** @typedef {{ op: string, operation: string, body: Record<string, any> }} Asked */
 
+const LONGEST_ARGUMENT = 100_000;
+
 /**
  * Return the lines by language.
  *
@@ -26,6 +28,8 @@ export function snippets(asked, contract, origin) {
  */
 function curl({ op, operation, body }, origin) {
   const text = JSON.stringify(body).replaceAll("'", "'\\''");
+  // An argument has at most 128 KiB.
+  if (text.length > LONGEST_ARGUMENT) return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'END'\n${JSON.stringify(body)}\nEND`;
   return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' \\\n  -d '${text}'`;
 }
 
@@ -42,9 +46,10 @@ function python({ op, operation, body }, origin) {
 /** What the two frameworks call the same things. */
 const JAX = {
   head: "import jax\nimport jax.numpy as jnp\nimport pullback.jax",
+  head64: '\n\njax.config.update("jax_enable_x64", True)',
   module: "pullback.jax",
   array: "jnp.array",
-  float: "jnp.float32",
+  dtype: "jnp.",
   ones: "jnp.ones_like",
   zeros: "jnp.zeros_like",
   functions: "jax",
@@ -52,9 +57,10 @@ const JAX = {
 };
 const TORCH = {
   head: "import torch\nimport pullback.torch",
+  head64: "",
   module: "pullback.torch",
   array: "torch.tensor",
-  float: "dtype=torch.float32",
+  dtype: "dtype=torch.",
   ones: "torch.ones_like",
   zeros: "torch.zeros_like",
   functions: "torch.func",
@@ -72,16 +78,16 @@ const TORCH = {
 function framework({ op, operation, body }, contract, origin, words) {
   const live = contract.inputs.filter((slot) => slot.differentiable).map((slot) => slot.name);
   const every = contract.inputs.map((slot) => slot.name);
-  const array = (/** @type {unknown} */ value, isFloat = true) => `${words.array}(${literal(value)}${isFloat ? `, ${words.float}` : ""})`;
+  const array = (/** @type {unknown} */ value, /** @type {import("./types.d.ts").Slot} */ slot) => `${words.array}(${literal(value)}, ${words.dtype}${dtypeOf(slot, body["dtype"])})`;
   const names = live.join(", ");
   const tuple = (/** @type {string[]} */ parts) => `(${parts.join(", ")}${parts.length === 1 ? "," : ""})`;
   const along = (/** @type {Record<string, unknown>} */ given) =>
-    tuple(live.map((name) => (name in given ? array(given[name]) : `${words.zeros}(${name})`)));
+    tuple(contract.inputs.filter((slot) => slot.differentiable).map((slot) => (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${slot.name})`)));
   const lines = [
-    words.head,
+    body["dtype"] === "float64" ? words.head + words.head64 : words.head,
     "",
     `f = ${words.module}.remote("${op}", url="${origin}"${attributes(body)})`,
-    ...contract.inputs.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot.differentiable)}`),
+    ...contract.inputs.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot)}`),
   ];
   if (operation === "forward") return [...lines, `print(f(${every.join(", ")}))`].join("\n");
   const call = live.length === every.length ? "f" : `lambda ${names}: f(${every.join(", ")})`;
@@ -89,7 +95,7 @@ function framework({ op, operation, body }, contract, origin, words) {
   const given = body["cotangents"];
   const ys = contract.outputs.map((slot, i) => {
     const y = contract.outputs.length > 1 ? `y[${i}]` : "y";
-    return given ? (slot.name in given ? array(given[slot.name]) : `${words.zeros}(${y})`) : `${words.ones}(${y})`;
+    return given ? (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${y})`) : `${words.ones}(${y})`;
   });
   lines.push(`g = ${call}`, `y, pullback_of_y = ${functions}.vjp(g, ${names})`, `c = ${ys.length > 1 ? tuple(ys) : ys[0]}`);
   const pulled = `lambda *xs: ${functions}.vjp(g, *xs)[1](c)`;
@@ -115,6 +121,16 @@ function javascript({ op, operation, body }, origin) {
   return `const response = await fetch("${origin}/v1/ops/${op}/${operation}", {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: JSON.stringify(${JSON.stringify(body)}),\n});\nconsole.log(await response.json());`;
 }
 
+/**
+ * Return the dtype of an input or output, which is that of the op's type variable if there are several.
+ *
+ * @param {import("./types.d.ts").Slot} slot
+ * @param {string} dtype
+ */
+function dtypeOf(slot, dtype) {
+  return slot.dtypes.length > 1 ? dtype : (slot.dtypes[0] ?? dtype);
+}
+
 /** @param {Record<string, any>} body */
 function attributes(body) {
   return Object.keys(body["attrs"] ?? {}).length ? `, attrs=${literal(body["attrs"])}` : "";
@@ -130,6 +146,7 @@ function literal(value) {
   if (value === true) return "True";
   if (value === false) return "False";
   if (value === null) return "None";
+  if (value === "NaN" || value === "Infinity" || value === "-Infinity") return `float("${value}")`;
   if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
   if (typeof value === "object") {
     return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;

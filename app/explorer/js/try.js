@@ -3,6 +3,9 @@
 import { shown } from "./answer.js";
 import { choice, fill, make } from "./dom.js";
 import { pageOf } from "./address.js";
+import { json } from "./entered.js";
+import { onesLike } from "./numbers.js";
+import { AGAIN, Recovery } from "./recovery.js";
 import { inWords, isAborted } from "./service.js";
 import { snippets } from "./snippets.js";
 
@@ -40,6 +43,7 @@ export class Try {
     this.settings = settings;
     this.address = settings.address;
     this.running = new AbortController();
+    this.recovery = new Recovery(service, () => this.#run(), () => this.#refuse(AGAIN));
     this.form = make("form", { class: "try", onsubmit: (/** @type {Event} */ event) => this.#submit(event) });
     this.answer = make("div", { class: "answer", "aria-live": "polite" });
     this.code = make("div", { class: "snippets" });
@@ -60,8 +64,13 @@ export class Try {
     return examples.find((each) => each.name === this.address.get("example")) ?? examples[0];
   }
 
-  /** Ask the service, and show the answer. */
+  /** Ask the service, and show the answer, as a person asks for it. */
   async run() {
+    this.recovery.begin();
+    await this.#run();
+  }
+
+  async #run() {
     this.running.abort();
     const running = (this.running = new AbortController());
     try {
@@ -70,18 +79,28 @@ export class Try {
       const path = `/v1/ops/${encodeURIComponent(this.contract.name)}/${this.operation}`;
       const answer = await this.service.post(path, body, running.signal);
       const took = performance.now() - began;
-      const timing = make("p", { class: "muted small" }, `answered in ${took.toFixed(1)} ms, there and back`);
+      const timing = make("p", { class: "muted small" }, `in ${this.settings.dtype}, answered in ${took.toFixed(1)} ms, there and back`);
       fill(this.answer, timing, ...shown(answer, /** @type {any} */ (body).inputs));
+      this.answer.classList.remove("stale");
+      this.recovery.end();
     } catch (error) {
-      if (!isAborted(error)) fill(this.answer, make("p", { class: "problem", role: "alert" }, inWords(error)));
+      if (isAborted(error)) return;
+      this.#refuse(inWords(error));
+      this.recovery.end(error);
     }
+  }
+
+  /** @param {string} text */
+  #refuse(text) {
+    fill(this.answer, make("p", { class: "problem", role: "alert" }, text));
+    this.answer.classList.remove("stale");
   }
 
   /** @param {Event} event */
   #submit(event) {
     event.preventDefault();
     this.address.set({ t: this.operation });
-    this.run();
+    return this.run();
   }
 
   #draw() {
@@ -107,11 +126,11 @@ export class Try {
       ...fields.flatMap(({ of, field, isRequired }) =>
         contract[of]
           .filter((slot) => slot.differentiable)
-          .map((slot) => this.#tensor(field, slot, isRequired ? example?.inputs[slot.name] : undefined)),
+          .map((slot) => this.#tensor(field, slot, undefined, isRequired ? `ones in the shape of ${slot.name}` : "ones")),
       ),
-      make("button", { type: "submit", class: "primary" }, "Evaluate"),
+      make("div", { class: "fields" }, make("button", { type: "submit", class: "primary" }, "Evaluate"), make("span", { class: "muted small" }, `in ${this.settings.dtype}`)),
     );
-    this.#snippets();
+    this.#changed();
   }
 
   get #order() {
@@ -131,14 +150,15 @@ export class Try {
    * @param {string} field
    * @param {import("./types.d.ts").Slot} slot
    * @param {unknown} byDefault
+   * @param {string} [ones] what an empty field stands for
    */
-  #tensor(field, slot, byDefault) {
+  #tensor(field, slot, byDefault, ones = "") {
     const name = `t.${field}.${slot.name}`;
     const standard = byDefault === undefined ? "" : JSON.stringify(byDefault);
     const value = this.address.get(name, standard);
-    const area = make("textarea", { rows: Math.min(6, 1 + Math.floor(value.length / 70)), spellcheck: "false", placeholder: standard ? "" : "ones" });
+    const area = make("textarea", { rows: Math.min(6, 1 + Math.floor(value.length / 70)), spellcheck: "false", placeholder: ones });
     area.value = value;
-    area.addEventListener("change", () => this.#set(name.slice(2), area.value === standard ? "" : area.value));
+    area.addEventListener("change", () => this.#set(name.slice(2), area.value === standard ? null : area.value));
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.form.requestSubmit();
     });
@@ -149,10 +169,16 @@ export class Try {
 
   /**
    * @param {string} name
-   * @param {string} text
+   * @param {string | null} text
    */
   #set(name, text) {
     this.address.set({ [`t.${name}`]: text });
+    this.#changed();
+  }
+
+  /** The answer does not belong to the fields any more. */
+  #changed() {
+    this.answer.classList.add("stale");
     this.#snippets();
   }
 
@@ -165,35 +191,30 @@ export class Try {
 
   /** Return the body of the request; raises an error for a text that is not JSON. */
   #body() {
-    const { example, settings } = this;
+    const { contract, example, settings } = this;
+    const inputs = Object.fromEntries(
+      contract.inputs.map(({ name }) => {
+        const text = this.address.get(`t.inputs.${name}`, JSON.stringify(example?.inputs[name]) ?? "");
+        return [name, json(`inputs.${name}`, text)];
+      }),
+    );
     /** @type {Record<string, unknown>} */
-    const body = { inputs: this.#tensors("inputs", "inputs", example?.inputs) };
+    const body = { inputs };
     for (const { of, field, isRequired } of OPERATIONS[this.operation] ?? []) {
-      const tensors = this.#tensors(field, of, isRequired ? example?.inputs : undefined);
-      if (Object.keys(tensors).length) body[field] = tensors;
+      /** @type {Record<string, unknown>} */
+      const given = {};
+      for (const { name } of contract[of].filter((slot) => slot.differentiable)) {
+        const text = this.address.get(`t.${field}.${name}`);
+        if (text.trim()) given[name] = json(`${field}.${name}`, text);
+        else if (isRequired) given[name] = onesLike(inputs[name]);
+      }
+      if (Object.keys(given).length) body[field] = given;
     }
     if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
     if (Object.keys(settings.attrs).length) body["attrs"] = settings.attrs;
-    if (this.address.get("dtype")) body["dtype"] = settings.dtype;
+    body["dtype"] = settings.dtype;
     if (settings.mode) body["mode"] = settings.mode;
     return body;
-  }
-
-  /**
-   * @param {string} field
-   * @param {"inputs" | "outputs"} of
-   * @param {Record<string, unknown> | undefined} byDefault
-   */
-  #tensors(field, of, byDefault) {
-    /** @type {Record<string, unknown>} */
-    const found = {};
-    for (const slot of this.contract[of]) {
-      if (field !== "inputs" && !slot.differentiable) continue;
-      const text = this.address.get(`t.${field}.${slot.name}`);
-      if (text) found[slot.name] = parsed(`${field}.${slot.name}`, text);
-      else if (byDefault && slot.name in byDefault) found[slot.name] = byDefault[slot.name];
-    }
-    return found;
   }
 
   #snippets() {
@@ -229,18 +250,5 @@ export class Try {
       button.textContent = "Select it to copy";
     }
     setTimeout(() => (button.textContent = "Copy"), 1500);
-  }
-}
-
-/**
- * @param {string} what
- * @param {string} text
- * @returns {unknown}
- */
-function parsed(what, text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Error(`${what}: expected JSON, such as [1, 2.5] or 3, got ${text}`);
   }
 }

@@ -71,6 +71,7 @@ export interface GraphNode {
   name: string;
   op: string;
   inputs: Record<string, GraphSource> | GraphSource[];
+  attrs?: Record<string, unknown>;
 }
 
 export interface GraphDocument {

@@ -1,8 +1,9 @@
 /** The section of the verdict: it checks the op, and fills its table as the findings come. */
 
 import { fill, make } from "./dom.js";
+import { placeOf } from "./fault.js";
 import { number, short } from "./numbers.js";
-import { inWords, isAborted } from "./service.js";
+import { Away, inWords, isAborted } from "./service.js";
 
 /**
  * @typedef {object} Finding
@@ -48,17 +49,23 @@ export class Verdict {
     /** @type {Finding[]} */
     this.findings = [];
     this.current = "";
+    this.isLost = false;
+    service.addEventListener("back", () => this.#back());
   }
 
   /** Check the op, and show what is found. */
   async check() {
     const running = (this.running = new AbortController());
     this.findings = [];
+    this.isLost = false;
     this.#busy(true);
+    this.#say("The check has begun.", "");
+    this.#draw();
     try {
       const body = { ops: [this.contract.name], findings: true };
       for await (const event of this.service.lines("/v1/checks", body, running.signal)) this.#take(event);
     } catch (error) {
+      this.isLost = error instanceof Away;
       const text = isAborted(error) ? `Cancelled after ${this.findings.length} findings.` : inWords(error);
       this.#say(text, isAborted(error) ? "" : "fail");
     } finally {
@@ -66,6 +73,13 @@ export class Verdict {
       this.#busy(false);
       this.#draw();
     }
+  }
+
+  /** Say that the check that an outage has ended can be run again: the service may have stopped because of it. */
+  #back() {
+    if (!this.isLost) return;
+    this.isLost = false;
+    this.#say(`The service answers again. It stopped after ${this.findings.length} findings: check the op again.`, "");
   }
 
   /** @param {any} event */
@@ -125,7 +139,6 @@ export class Verdict {
   /** @param {Finding} finding */
   #finding(finding) {
     const { worst } = finding;
-    const x = worst?.x === null || worst?.x === undefined ? null : number(worst.x);
     const label = `${SIGNS[finding.verdict]} ${finding.check}`;
     return make(
       "details",
@@ -135,7 +148,7 @@ export class Verdict {
         make(
           "p",
           { class: "numbers" },
-          `${worst.index === null ? "" : `at [${worst.index.join(", ")}], `}x = ${short(x, 8)}: the op's ${short(number(worst.analytic), 9)}, expected ${short(number(worst.numeric), 9)} ± ${short(number(worst.error_bar), 2)}`,
+          `${placeOf(worst)}the op's ${short(number(worst.analytic), 9)}, expected ${short(number(worst.numeric), 9)} ± ${short(number(worst.error_bar), 2)}`,
         ),
       finding.point && make("button", { type: "button", class: "quiet", onclick: () => this.showAt(finding) }, "Show it in the plot"),
       finding.reproduce && make("pre", { class: "code", tabindex: "0" }, finding.reproduce),

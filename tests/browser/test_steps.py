@@ -1,0 +1,86 @@
+"""What follows a click: a check that begins, findings of all kinds, and the way back."""
+
+import json
+import re
+
+import pytest
+from conftest import cursor, wait_for_plot
+from playwright.sync_api import Page, expect
+
+
+def drawn(page: Page) -> int:
+    wait_for_plot(page)
+    return int(page.locator(".panels").get_attribute("data-drawn") or 0)
+
+
+def test_a_check_that_has_begun_says_so_before_the_service_answers(visit) -> None:
+    page = visit("/explore/square")
+    page.route("**/v1/checks", lambda route: None)
+    page.get_by_role("button", name="Check this op").click()
+    assert page.locator(".verdict-line").inner_text() == "The check has begun."
+
+
+def test_a_finding_without_a_point_has_no_place(visit) -> None:
+    page = visit("/explore/square")
+    worst = {"index": None, "x": None, "analytic": 2.0, "numeric": 1.0, "error_bar": 0.5}
+    finding = {"check": "derivative", "verdict": "fail", "sentence": "differs", "order": 1, "input": "x", "attrs": {}}
+    finding |= {"mode": "graph", "dtype": "float64", "worst": worst, "reproduce": None, "point": None, "places": []}
+    report = {"op": "square", "verdict": "fail", "sentence": "1 check fails", "checks": [finding]}
+    body = json.dumps({"event": "report", "report": report}) + "\n"
+    page.route("**/v1/checks", lambda route: route.fulfill(body=body, content_type="application/x-ndjson"))
+    page.get_by_role("button", name="Check this op").click()
+    expect(page.locator(".finding .numbers")).to_have_text("the op's 2, expected 1 ± 0.5")
+
+
+@pytest.mark.parametrize("act", ["button", "field", "keys"])
+def test_the_back_button_undoes_a_zoom(visit, act: str) -> None:
+    page = visit("/explore/square?from=-4&to=6")
+    before, start = drawn(page), page.url
+    if act == "button":
+        page.get_by_role("button", name="Zoom in").click()
+    elif act == "field":
+        page.get_by_label("x from").fill("1.123456789")
+        page.get_by_label("x from").press("Enter")
+    else:
+        page.locator(".panels").focus()
+        # Several moves in a row are one step.
+        for _ in range(3):
+            page.keyboard.press("+")
+    page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {before}")
+    zoomed = page.url
+    assert zoomed != start
+    if act == "field":
+        assert "from=1.123456789" in zoomed
+    page.go_back()
+    page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {before + 1}")
+    assert page.url == start
+    assert [page.get_by_label(name, exact=True).input_value() for name in ("x from", "to")] == ["-4", "6"]
+    page.go_forward()
+    page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {before + 2}")
+    assert page.url == zoomed
+
+
+def test_a_zoom_keeps_the_cursor(visit) -> None:
+    page = visit("/explore/square?from=-4&to=4")
+    before = drawn(page)
+    page.locator(".panels").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    at = cursor(page)
+    page.keyboard.press("+")
+    page.wait_for_function(f"() => Number(document.querySelector('.panels').dataset.drawn) > {before}")
+    assert cursor(page) == pytest.approx(at, abs=0.02)
+
+
+def test_a_link_within_the_page_keeps_large_fields(visit) -> None:
+    page = visit("/explore/square?t=forward")
+    page.wait_for_selector(".answer .tensor")
+    page.locator(".try textarea").first.fill(json.dumps([0.25] * 20_000))
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.locator(".answer h3")).to_contain_text("[20000]")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("#main$"))
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.locator(".answer h3")).to_contain_text("[20000]")
+    assert page.locator(".try textarea").first.input_value().count("0.25") == 20_000
