@@ -54,17 +54,18 @@ class PaddedNumbers:
         columns, total, start = list(zip(*members, strict=True)), 0, 0
         for leaves in members:
             total += leaves[0].size
-        parts = list[KeyedArrays]()
+        parts: list[KeyedArrays] = []
         while start < total:
             left = total - start
             index = bisect_left(LENGTHS, min(left, LENGTHS[-1]))
             # A long piece fills at least half of its length: to compute twice as many numbers takes longer than a call.
             if LENGTHS[index] > max(SHARED, 2 * left):
                 index -= 1
-            length, leaves = LENGTHS[index], list[Array]()
+            length = LENGTHS[index]
+            piece: list[Array] = []
             for unit, column in zip(self.units, columns, strict=True):
-                leaves.append(column[0] if unit is None else _row(column, start, min(left, length), length))
-            parts.append(self.run_call(leaves, min(left, length)))
+                piece.append(column[0] if unit is None else _row(column, start, min(left, length), length))
+            parts.append(self.run_call(piece, min(left, length)))
             start += length
         whole = parts[0]
         for key in whole if len(parts) > 1 else ():
@@ -72,7 +73,8 @@ class PaddedNumbers:
             whole[key] = np.concatenate(values) if values else None
         if len(members) == 1 and members[0][0].ndim == 1:
             return [whole]
-        results, end = list[KeyedArrays](), 0
+        results: list[KeyedArrays] = []
+        end = 0
         for leaves in members:
             start, end, shape = end, end + leaves[0].size, leaves[0].shape
             results.append({key: None if row is None else row[start:end].reshape(shape) for key, row in whole.items()})

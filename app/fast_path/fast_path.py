@@ -135,7 +135,7 @@ class FastPath:
 
         Calls that are known to be brief run on the event loop, all others on the thread.
         """
-        groups = dict[Group, Batch]()
+        groups: dict[Group, Batch] = {}
         for request in self._pending.turn():
             if self._read(request):
                 template = request.template
@@ -221,7 +221,8 @@ class FastPath:
                 # Its responses have another header.
                 self._return(part.requests)
                 return
-            began, arrivals, read_s = time.perf_counter(), list[float](), 0.0
+            began, read_s = time.perf_counter(), 0.0
+            arrivals: list[float] = []
             for requests in part.batch.values():
                 for request in requests:
                     # What came before the call was waiting, but for the reading.
@@ -240,7 +241,8 @@ class FastPath:
 
     def _respond(self, template: Template, requests: Iterable[PendingRequest], bodies: Iterable[bytes | None]) -> None:
         """Send the responses of one template."""
-        (line, before_length, before_id, end), answered = template.response.head, list[PendingRequest]()
+        line, before_length, before_id, end = template.response.head
+        answered: list[PendingRequest] = []
         for request, body in zip(requests, bodies, strict=True):
             if request.is_done:
                 continue

@@ -45,7 +45,8 @@ class Part:
 
     def run(self) -> None:
         """Compute and write the responses; raises ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises."""
-        self.began, columns = time.perf_counter(), list[Columns]()
+        self.began = time.perf_counter()
+        columns: list[Columns] = []
         for alike in self.batch.values():
             for request in alike:
                 columns.append(request.columns)

@@ -20,7 +20,7 @@ from app.http.keys import Keys
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
-SMALL, TURN, EACH = 1 << 13, 1 << 17, 1 << 10
+SMALL, TURN, EACH = 1 << 13, 1 << 19, 1 << 10
 # How long the fast path waits for the rest of a request with a known prefix. After that, the general path waits.
 PATIENCE_S = 0.05
 

@@ -11,7 +11,7 @@ from app.autodiff.padded_numbers import SHARED
 from app.fast_path.templates import MAX_TEXT, Columns, RangeReader, RunReader, Template
 from app.http.request import MAX_PATH
 from app.tensors.json import Shape
-from app.tensors.skeletons import shape_of, split
+from app.tensors.skeletons import read_lists, shape_of, split
 
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
@@ -49,13 +49,14 @@ class Unknown(NamedTuple):
 class RequestPrefix:
     """A prefix: its target for the log, the key of its requests, and the templates of its bodies.
 
-    ``failures`` counts the requests in a row from which no template could be made. ``weight`` is roughly the memory
-    of the templates, in bytes.
+    ``skeletons`` are those of ``by_skeleton``. ``failures`` counts the requests in a row from which no template could
+    be made. ``weight`` is roughly the memory of the templates, in bytes.
     """
 
     target: str
     authorization: bytes
     by_skeleton: OrderedDict[Skeleton, list[Template]] = field(default_factory=OrderedDict[Skeleton, list[Template]])
+    skeletons: frozenset[bytes] = frozenset()
     by_length: OrderedDict[int, list[Template]] = field(default_factory=OrderedDict[int, list[Template]])
     failures: int = 0
     weight: int = 0
@@ -69,12 +70,12 @@ class RequestPrefix:
         if parts is None:
             return Unknown(len(body))
         skeleton, texts = parts
-        # To find the shapes takes a small part of the time of reading the numbers.
-        shapes = tuple(map(shape_of, texts))
+        found = read_lists(texts) if skeleton in self.skeletons else None
+        shapes = tuple(map(shape_of, texts)) if found is None else found[1]
         for template in self.by_skeleton.get((skeleton, shapes), ()):
             reader = template.reader
             if isinstance(reader, RunReader) and (not reader.constants or reader.matches(texts)):
-                return template, reader.columns(texts)
+                return template, None if found is None else reader.columns(found[0])
         return Unknown((len(skeleton), shapes))
 
     def add(self, body: bytes, template: Template) -> None:
@@ -87,6 +88,7 @@ class RequestPrefix:
         for templates in (self.by_skeleton, self.by_length):
             if len(templates) > TEMPLATES:
                 templates.popitem(last=False)
+        self.skeletons = frozenset(skeleton for skeleton, _ in self.by_skeleton)
         kept = chain(*self.by_skeleton.values(), *self.by_length.values())
         self.weight = sum(template.weight for template in kept)
 

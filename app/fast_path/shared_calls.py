@@ -77,7 +77,8 @@ class SharedCall:
 
         ``shape`` is the number of requests, and of the units of each.
         """
-        found, stop = list[NDArray[Any]](), start + shape[0] * shape[1]
+        stop = start + shape[0] * shape[1]
+        found: list[NDArray[Any]] = []
         for key in keys:
             result = results[key]
             assert result is not None
@@ -94,10 +95,5 @@ def _fill(row: Array, parts: Sequence[FlatNumbers | Array]) -> None:
             raise ValueError(f"expected {len(row)} numbers, got {len(numbers)}")
         row[:] = numbers
         return
-    # Each by itself: on its way through float64, a signalling NaN of float32 would become a quiet one.
-    start = 0
-    for part in parts:
-        row[start : start + len(part)] = part
-        start += len(part)
-    if start != len(row):
-        raise ValueError(f"expected {len(row)} numbers, got {start}")
+    # NumPy casts each part by itself: on its way through float64, a signalling NaN of float32 would become a quiet one.
+    np.concatenate([np.asarray(part, np.float64) if isinstance(part, list) else part for part in parts], out=row)

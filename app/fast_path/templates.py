@@ -16,7 +16,7 @@ from app.tensors.casting import Loss, cast
 from app.tensors.dtypes import DType
 from app.tensors.json import Shape
 from app.tensors.layouts import Layout, Placeholder
-from app.tensors.skeletons import FlatNumbers, read_lists
+from app.tensors.skeletons import FlatNumbers
 from ops import Array, Attrs
 
 Columns: TypeAlias = list[FlatNumbers | Array]
@@ -85,19 +85,14 @@ class RunReader:
         """Return whether the texts of the runs of a body are those of the template where they are not tensors."""
         return all(texts[index] == text for index, text in self.constants)
 
-    def columns(self, texts: Sequence[bytes | bytearray]) -> Columns | None:
-        """Return the leaves for the texts of the runs of a body.
-
-        Return ``None`` if a run is not a tensor of its shape, or a number may not fit the dtype of its leaf.
-        """
-        found = read_lists(texts)
-        if found is None or found[1] != self.shapes:
-            return None
-        numbers = found[0]
+    def columns(self, numbers: FlatNumbers) -> Columns | None:
+        """Return the leaves for the numbers of a body; ``None`` if one may not fit the dtype of its leaf."""
         if self._narrowest is not None:
             # Python's min and max would take an array apart, number by number.
-            bounds = (numbers.min(), numbers.max()) if isinstance(numbers, np.ndarray) else (min(numbers), max(numbers))
-            if not (self._narrowest.low < bounds[0] and bounds[1] < self._narrowest.high):
+            is_array = isinstance(numbers, np.ndarray)
+            least = np.minimum.reduce(numbers) if is_array else min(numbers)
+            greatest = np.maximum.reduce(numbers) if is_array else max(numbers)
+            if not (self._narrowest.low < least and greatest < self._narrowest.high):
                 return None
         leaves: Columns = []
         for leaf, dtype in zip(self.leaves, self.dtypes, strict=True):
@@ -142,7 +137,7 @@ class RangeReader:
 
     def columns(self, body: bytes) -> Columns | None:
         """Return the leaves in a body; ``None`` if the text of one is not base64 of such tensors."""
-        tensors = list[Array]()
+        tensors: list[Array] = []
         for (start, stop, is_base64), row, size in zip(self.ranges, self.dtypes, self.sizes, strict=True):
             dtype = row.numpy
             if not is_base64:

@@ -135,9 +135,11 @@ class ThreadedCalls:
 
 def _parts(group: Group, waiting: deque[PendingRequest]) -> list[Part]:
     """Take requests for one turn: those of one call, or one call for each where they cannot share any."""
-    most, parts = group.call.packing.most, list[Part]()
+    most = group.call.packing.most
+    parts: list[Part] = []
     while waiting and len(parts) < (CALLS if most == 1 else 1):
-        taken, count = list[PendingRequest](), 0
+        count = 0
+        taken: list[PendingRequest] = []
         while waiting and count + waiting[0].template.size <= most:
             request = waiting.popleft()
             taken.append(request)

@@ -48,7 +48,8 @@ class AccessLog:
 
     def answered(self, requests: Sequence[Answered], counters: Counters) -> None:
         """Count requests that have just been answered, and write their lines. Probes have one only if they fail."""
-        now, lines = int(time.time() * 1000), list[bytes]()
+        now = int(time.time() * 1000)
+        lines: list[bytes] = []
         # Many requests end in the same millisecond.
         if now != self._now:
             # RFC 3339, in UTC, to the millisecond.

@@ -125,11 +125,13 @@ class Plan:
         The result of the work passes through ``finish``, if any, and then through ``write``. If ``write`` depends only
         on the plan and on ``form``, its responses are written by the layout of an earlier one, if possible.
         """
-        tensors, decoded = list[Array](), dict[str, dict[str, Array]]()
+        by_field: dict[str, dict[str, Array]] = {}
+        decoded: Fields = by_field
+        tensors: list[Array] | None = []
         try:
             for name, dtypes in self.dtypes.items():
                 if (values := fields.get(name)) is not None:
-                    decoded[name] = arrays = dict[str, Array]()
+                    arrays = by_field[name] = {}
                     for slot, value in values.items():
                         arrays[slot] = tensor = decode(value, dtypes[slot], (name, slot))
                         tensors.append(tensor)

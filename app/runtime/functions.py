@@ -43,7 +43,7 @@ class Function:
                 )
         except core._NotOkStatusException as error:  # pyright: ignore[reportPrivateUsage] - it has no public name
             raise core._status_to_exception(error) from None  # pyright: ignore[reportPrivateUsage] - the same
-        arrays = list[Array]()
+        arrays: list[Array] = []
         for tensor in outputs:
             array = np.asarray(tensor._numpy())
             array.flags.writeable = False

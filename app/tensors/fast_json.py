@@ -46,7 +46,7 @@ Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
 
 def places(request: dict[str, Any]) -> list[Place]:
     """Return the places of tensors in a request to the native API."""
-    found = list[Place]()
+    found: list[Place] = []
     for field in FIELDS:
         named = request.get(field)
         for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
@@ -64,7 +64,7 @@ def parse(body: Body, places: Places = places) -> Any:
     """
     if isinstance(body, memoryview):
         return strict_json.parse(body)
-    extracted = Extracted()
+    extracted: Extracted = {}
     try:
         if len(body) > strict_json.MAX_BRACKETS:
             strict_json.refuse_brackets(body)
@@ -146,7 +146,7 @@ def _restored(raw: Raw, parsed: Any, places: Places, extracted: Extracted) -> Do
     """
     if not isinstance(parsed, dict):
         raise ValueError("expected an object")
-    sources = list[Source]()
+    sources: list[Source] = []
     for place, key, kind in places(cast("dict[str, Any]", parsed)):
         match place.get(key):
             case [str(mark)] if isinstance(run := extracted.get(mark), Run | NumberList) and kind is not Decoded:
@@ -192,7 +192,8 @@ def _put_back(value: Any, lists: dict[str, ShortList]) -> None:
 
 def _rows(run: NumberList) -> list[NumberList]:
     """Return the flat lists in a run; raise ``TypeError`` if it has anything else."""
-    rows, first = list[NumberList](), 0
+    rows: list[NumberList] = []
+    first = 0
     for items in run:
         row = NumberList(items)
         row.start, row.first = run.start, first

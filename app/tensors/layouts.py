@@ -70,7 +70,11 @@ class Placeholder:
         if self.form in ("flat", "nested"):
             dtype, shape = dtypes.ROWS[self.array.dtype], self.array.shape
             numbers = np.asarray(rows, np.float64 if self.is_wide and dtype.is_float else dtype.text, order="C")
-            return texts(numbers) if self.form == "flat" else list(map(text, numbers.reshape(len(rows), *shape)))
+            if self.form == "flat":
+                return texts(numbers)
+            if len(shape) == 1:
+                return [b"[%b]" % part for part in texts(numbers)]
+            return list(map(text, numbers.reshape(len(rows), *shape)))
         raw = [row.tobytes() for row in rows]
         return list(map(pybase64.b64encode, raw)) if self.form == "base64" else raw
 
@@ -118,7 +122,7 @@ class KeyedLayout(NamedTuple):
 
     def with_results(self, results: Mapping[Any, NDArray[Any] | None]) -> Layout | None:
         """Return the layout with other results, ``None`` if others are missing, or one has another shape."""
-        placeholders = list[Placeholder]()
+        placeholders: list[Placeholder] = []
         for key in self.missing:
             if results[key] is not None:
                 return None
@@ -145,7 +149,7 @@ def lay_out(document: Any) -> Layout:
 
     Other numbers in it must be finite. Raises ``TypeError`` for a value that JSON cannot represent.
     """
-    placeholders = list[Placeholder]()
+    placeholders: list[Placeholder] = []
 
     def mark(value: object) -> orjson.Fragment:
         if not isinstance(value, Placeholder):
@@ -175,9 +179,15 @@ def text(array: NDArray[Any]) -> bytes:
 
 def texts(rows: NDArray[Any]) -> Sequence[bytes]:
     """Return the numbers of each row, separated by commas, as ``text`` writes them."""
-    if rows.shape[1] > _SHORT:
-        # To search the text of long rows takes longer than to write each.
+    if rows.shape[1] > _PART:
         return [text(row)[1:-1] for row in rows]
+    if rows.shape[1] > _SHORT:
+        # To search the text of long rows takes longer than to test their numbers.
+        is_plain = np.all(_plain_mask(rows), axis=1) if rows.dtype.kind == "f" else np.ones(len(rows), np.bool_)
+        return [
+            (orjson.dumps(row, option=_NUMPY) if plain else _with_strings(row))[1:-1]
+            for row, plain in zip(rows, is_plain, strict=True)
+        ]
     together = orjson.dumps(rows, option=_NUMPY)
     parts = together[2:-2].split(b"],[")
     if _AMBIGUOUS_TEXT in together or _NULL in together:

@@ -5,6 +5,7 @@ A long run is read in parts, so that other threads can take the interpreter betw
 
 import math
 import re
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,26 +30,46 @@ _SIGNS_AND_DIGITS = tuple(b"%c" % character for character in b"-0123456789")
 Raw = bytes | bytearray
 
 
-@dataclass(frozen=True, eq=False)
+class _Thread(threading.local):
+    """The parser of a thread, which keeps its memory for the next text."""
+
+    def __init__(self) -> None:
+        self.parser = simdjson.Parser()
+
+
+_THREAD = _Thread()
+# A parser keeps a dozen times the length of its longest text.
+_LARGE = 2 * casting.PART
+
+
+@dataclass(eq=False, slots=True)
 class Run:
-    """The numbers of a run, in row-major order; the run is ``raw[start:end]``, with these brackets and commas."""
+    """The numbers of a run, in row-major order; the run is ``raw[start:end]``.
+
+    ``brackets`` has its brackets and commas, and is empty for a flat list.
+    """
 
     values: NDArray[np.float64]
     raw: Raw
     start: int
     end: int
-    brackets: bytes
+    brackets: bytes = b""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor; raises ``ValueError`` if its lists differ in length."""
+        return regular_shape(self.brackets, self.values.size) if self.brackets else (self.values.size,)
 
     def tensor(self) -> Numbers:
         """Return the run as a tensor; raise ``ValueError`` if its lists differ in length."""
-        shape = regular_shape(self.brackets, self.values.size)
-        numbers = Numbers(self.values, shape, memoryview(self.raw)[self.start : self.end])
+        numbers = Numbers(self.values, self.shape, memoryview(self.raw)[self.start : self.end])
         numbers.start = self.start
         return numbers
 
     def rows(self) -> list[Numbers]:
         """Return a list of flat lists, of any lengths, as tensors; raise ``ValueError`` for any other run."""
-        rows, first, at = list[Numbers](), 0, self.start + 1
+        first, at = 0, self.start + 1
+        rows: list[Numbers] = []
         for length in lengths_of(self.brackets, self.values.size):
             begin = self.raw.find(b"[", at)
             at = self.raw.find(b"]", begin) + 1
@@ -77,21 +98,29 @@ def end_of_run(raw: Raw, start: int) -> int:
 
 def read_run(raw: Raw, start: int, end: int) -> Run:
     """Read the run ``raw[start:end]``; raise ``ValueError`` if it is not lists of numbers, or has an empty list."""
-    parser, begin = simdjson.Parser(), start
-    values, brackets = list[NDArray[np.float64]](), list[bytes]()
+    is_flat = raw.find(b"[", start + 1, end) < 0
+    if is_flat and end - start <= casting.PART:
+        return Run(_read_list(raw[start:end]), raw, start, end)
+    if not raw.endswith(b"]", start, end):
+        raise ValueError("expected a list that ends")
+    values: list[NDArray[np.float64]] = []
+    brackets: list[Raw] = []
+    begin, last = (start + 1, end - 1) if is_flat else (start, end)
     while True:
-        comma = raw.find(b",", begin + casting.PART, end)
-        stop = end if comma < 0 else comma
-        part = bytes(raw[begin:stop])
-        is_flat = b"[" not in part and b"]" not in part
-        values.append(_read_part(parser, part if is_flat else _flat(part)))
-        brackets.append(b"," * (values[-1].size - 1) if is_flat else part.translate(None, BETWEEN))
-        if stop == end:
-            return Run(np.concatenate(values), raw, start, end, b",".join(brackets))
+        comma = raw.find(b",", begin + casting.PART, last)
+        stop = last if comma < 0 else comma
+        part = raw[begin:stop]
+        if not is_flat:
+            brackets.append(part.translate(None, BETWEEN))
+            part = _flat(part)
+        values.append(_read_list(b"[%b]" % part))
+        if stop == last:
+            numbers = values[0] if len(values) == 1 else np.concatenate(values)
+            return Run(numbers, raw, start, end, b",".join(brackets))
         begin = stop + 1
 
 
-def _flat(part: bytes) -> bytes:
+def _flat(part: Raw) -> Raw:
     """Return a part of a run, between two commas, without its brackets; raise ``ValueError`` where a number is missing.
 
     After this, nothing else would notice a missing number.
@@ -102,11 +131,10 @@ def _flat(part: bytes) -> bytes:
     return part.translate(BRACKETS_TO_BLANKS)
 
 
-def _read_part(parser: simdjson.Parser, part: bytes) -> NDArray[np.float64]:
-    """Return the numbers in a part of a flat list, between two commas."""
-    text = b"[%b]" % part
+def _read_list(text: Raw) -> NDArray[np.float64]:
+    """Return the numbers of a flat list; raise ``ValueError`` if it has none, or anything else."""
     try:
-        parsed = parser.parse(text)
+        parsed = (_THREAD.parser if len(text) <= _LARGE else simdjson.Parser()).parse(text)
         if isinstance(parsed, simdjson.Array) and len(parsed):
             return np.frombuffer(parsed.as_buffer(of_type="d"), np.float64)
     except (ValueError, TypeError, RuntimeError):  # from simdjson, for words and for integers beyond 64 bits
@@ -127,7 +155,8 @@ def regular_shape(brackets: bytes | bytearray, count: int) -> tuple[int, ...]:
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"expected a rank from 1 to {MAX_RANK}")
     # What a list of each level looks like, from the innermost one out: the first one shows how many items it has.
-    shape, item = list[int](), b""
+    shape: list[int] = []
+    item = b""
     for depth in range(1, rank + 1):
         begin, end = rank - depth, brackets.find(b"]" * depth)
         size = (end + depth - begin - 1) // (len(item) + 1)

@@ -43,8 +43,9 @@ def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | No
     Takes linear time. A nested list is one run. A list of strings stays in the skeleton, and so does an empty one.
     Returns ``None`` for a body with more than ``MAX_RUNS`` lists.
     """
-    skeleton, texts, end, count = list[bytes | bytearray](), list[bytes | bytearray](), 0, 0
-    start, following = body.find(b"["), 0
+    skeleton: list[Raw] = []
+    texts: list[Raw] = []
+    start, following, end, count = body.find(b"["), 0, 0, 0
     while start >= 0:
         if (count := count + 1) > MAX_RUNS:
             return None
@@ -70,12 +71,13 @@ def may_be_shape(text: bytes | bytearray) -> bool:
 
 def read_lists(texts: Sequence[bytes | bytearray]) -> tuple[FlatNumbers, tuple[Shape, ...]] | None:
     """Return the numbers of all runs, and the shape of each; ``None`` if one of them is not a tensor of numbers."""
-    numbers, shapes = list[float](), list[Shape]()
+    numbers: list[float] = []
+    shapes: list[Shape] = []
     try:
         if sum(map(len, texts)) >= LONG_RUN:
-            tensors = [read_run(text, 0, len(text)).tensor() for text in texts]
-            values = [tensor.values for tensor in tensors]
-            return values[0] if len(values) == 1 else np.concatenate(values), tuple(tensor.shape for tensor in tensors)
+            runs = [read_run(text, 0, len(text)) for text in texts]
+            values = [run.values for run in runs]
+            return values[0] if len(values) == 1 else np.concatenate(values), tuple([run.shape for run in runs])
         for text in texts:
             level: list[Any] = orjson.loads(text)
             shape: Shape = (len(level),)
@@ -128,7 +130,8 @@ class TensorRuns:
 
     def read(self, body: bytes, texts: Sequence[Raw]) -> Document | None:
         """Return the tensors of a body whose runs have these texts, ``None`` if one cannot be read here."""
-        document, start, sources = Document(), 0, list[Source]()
+        document, start = Document(), 0
+        sources: list[Source] = []
         try:
             for (field, name), gap, text in zip(self.names, self.gaps, texts, strict=True):
                 run = read(body, text, start + gap)

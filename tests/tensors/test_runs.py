@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.tensors.runs import lengths_of, regular_shape
+from app.tensors.casting import PART
+from app.tensors.runs import lengths_of, read_run, regular_shape
 
 SHAPES = [(1,), (5,), (1, 1), (3, 1), (1, 3), (2, 3), (2, 3, 4), (1,) * 8, (4, 1, 2), (2, 1, 1, 3), (300, 2)]
 
@@ -68,3 +69,25 @@ def test_the_lengths_of_lists():
         text = json.dumps(value).encode()
         with pytest.raises(ValueError, match="expected"):
             lengths_of(brackets_of(text), sum(character.isdigit() for character in text.decode()))
+
+
+@pytest.mark.parametrize("count", [1, 3, 1000, PART // 5, PART])
+def test_a_run_in_any_number_of_parts(count: int):
+    numbers = [-0.25, 1e3, 7.0] * count
+    text = json.dumps(numbers).encode()
+    body = b'{"x": %b}' % text
+    run = read_run(body, 6, 6 + len(text))
+    assert run.shape == (3 * count,)
+    assert run.values.tolist() == numbers
+    nested = json.dumps([numbers[:2], numbers[:2]] * count).encode()
+    assert read_run(nested, 0, len(nested)).shape == (2 * count, 2)
+
+
+@pytest.mark.parametrize("count", [1, PART])
+@pytest.mark.parametrize(
+    "text", [b"[%b23", b"[%b2]3]", b"[%b]", b"[[%b23]", b"[%b2[3]]", b"[[%b2[,]3]]", b"[%b{}]", b"[%b]]"]
+)
+def test_a_run_that_is_no_list_of_numbers(count: int, text: bytes):
+    run = text % (b"1," * count)
+    with pytest.raises(ValueError):  # noqa: PT011 - from any of the parsers
+        read_run(run, 0, len(run)).tensor()
