@@ -6,15 +6,16 @@ padded to a few lengths, that do nothing but arithmetic, on the CPU, where it wa
 """
 
 import logging
-from functools import cache
 
 import tensorflow as tf
 
 from app.autodiff.derived import origin
+from app.autodiff.kept import Kept
 from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
+from app.runtime.traces import require_tracing_allowed
 from ops import Mode, Op
 
 log = logging.getLogger("pullback")
@@ -25,14 +26,15 @@ MAX_PARTS = 32
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
-    """Return the mode for an op, a dtype and a device."""
+    """Return the mode for an op, a dtype and a device; raises ``NotTraced`` as ``op_is_arithmetic`` does."""
     return "xla" if dtype in XLA_DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
 
 
 def op_is_arithmetic(op: Op) -> bool:
     """Report whether an op and its gradients do nothing but arithmetic, for any attributes.
 
-    Traces an op once, but not a composition, which is arithmetic where its parts are.
+    Traces an op once, but not a composition, which is arithmetic where its parts are. Raises ``NotTraced`` if this
+    thread must not trace.
     """
     parts = origin(op)[0].parts
     if not parts:
@@ -42,7 +44,7 @@ def op_is_arithmetic(op: Op) -> bool:
     return has_numbers and is_small and "xla" in op.modes and all(map(_is_arithmetic, parts))
 
 
-@cache
+@Kept
 def _is_arithmetic(op: Op) -> bool:
     if op.batching_for(op.attrs()) != "elementwise" or "xla" not in op.modes or op.attrs.static_names():
         return False
@@ -53,6 +55,7 @@ def _is_arithmetic(op: Op) -> bool:
     outputs = tuple(slot.name for slot in op.outputs if op.is_differentiable(slot, dtype))
     first, second = (Transform("vjp", inputs, of, ones=True) for of in (outputs, inputs))
     program = Program(op, dtype, (), (first, second), kept=(0, 1))
+    require_tracing_allowed("graph")
     specs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
     specs += [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
     graph = tf.Graph()

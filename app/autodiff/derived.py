@@ -5,7 +5,7 @@ differentiable input. ``f.jvp`` takes the inputs and a tangent for each differen
 each differentiable output. Their contracts follow from that of ``f``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias, get_args
@@ -96,6 +96,14 @@ def derived(op: Op, name: str, sequence: list[str]) -> Op:
             raise NotFound(f"unknown derivation {derivation!r} in {name!r}; {did_you_mean(derivation, DERIVATIONS)}")
         op = derive(op, derivation)
     return op
+
+
+def known_derived(op: Op, sequence: Iterable[str]) -> Op | None:
+    """Return what ``derived`` has returned for an op before, ``None`` if it has not."""
+    found: Op | None = op
+    for derivation in sequence:
+        found = None if found is None else vars(found).get(_KEPT, {}).get(derivation)
+    return found
 
 
 def with_names(op: Op) -> Op:

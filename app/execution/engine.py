@@ -1,12 +1,13 @@
 """The engine, which every protocol uses: the ops, the scheduler, the devices and the limits."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any, TypeAlias, TypeVar
 
 from app.autodiff.default_mode import default_mode
-from app.autodiff.derived import derived
+from app.autodiff.derived import derived, known_derived
 from app.autodiff.evaluation import Evaluation
 from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
@@ -28,8 +29,19 @@ from ops import Mode, Op, Registry
 Count: TypeAlias = Callable[[str, str], Counters]
 """Returns the counters of an op and an operation."""
 
+Result = TypeVar("Result")
+
 # A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
 STUCK_S = 5.0
+
+
+class NotAtHand(Exception):
+    """An op must be made first; its ``name`` is that of a graph or of a derived op."""
+
+    def __init__(self, name: str) -> None:
+        """Take the name."""
+        super().__init__(name)
+        self.name = name
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class Engine:
 
     async def report(self, job: Job, deadline: float, owner: str) -> Report:
         """Return an empty report with the steps of a check; raises ``Unprocessable`` if the op rejects the inputs."""
-        op = self.op(job.op)
+        op = await self.find_op(job.op, deadline)
         return await self.scheduler.run(
             lambda checkpoint: job.report(op), queue="check", deadline=deadline, owner=owner
         )
@@ -100,7 +112,7 @@ class Engine:
                 pass
         if report.steps and not report.has_begun and limits is allowed:
             raise too_late()
-        return report.document()
+        return await asyncio.to_thread(report.document)
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""
@@ -113,19 +125,64 @@ class Engine:
     def op(self, name: str) -> Op:
         """Return a registered op, a posted graph, or an op that is derived from one, such as ``square.vjp``.
 
+        A graph may have to be read from a file and built, so this may take long: the event loop uses ``find_op``.
         Raises ``NotFound`` with near names, or with the reason why the op is unavailable or cannot be derived.
         """
-        registered, *derivations = name.split(".")
-        if registered == PREFIX and derivations:
-            digest, *derivations = derivations
-            return derived(self.graphs.op(f"{PREFIX}.{digest}"), name, derivations)
-        op = self.registry.ops.get(registered)
+        base, derivations = _split(name)
+        return derived(self._registered(base, name) or self.graphs.op(base), name, derivations)
+
+    def known_op(self, name: str) -> Op | None:
+        """Return what ``op`` does if that takes no time, otherwise ``None``; raises ``NotFound`` for an unknown op."""
+        base, derivations = _split(name)
+        op = self._registered(base, name) or self.graphs.known(base)
+        return None if op is None else known_derived(op, derivations)
+
+    async def find_op(self, name: str, deadline: float, owner_suffix: str = "") -> Op:
+        """Return what ``op`` does, without holding the event loop; raises the errors of ``op`` and ``describe``."""
+        op = self.known_op(name)
+        return op or await self.describe(partial(self.op, name), self.owner(name) + owner_suffix, deadline)
+
+    def op_at_hand(self, name: str) -> Op:
+        """Return what ``op`` does; raises ``NotAtHand`` if that takes time, and ``NotFound`` for an unknown op."""
+        op = self.known_op(name)
+        if op is None:
+            raise NotAtHand(name)
+        return op
+
+    async def with_ops(
+        self, attempt: Callable[[], Awaitable[Result]], deadline: float, owner_suffix: str = ""
+    ) -> Result:
+        """Return ``await attempt()``, once all ops that it needs are at hand; raises the errors of both."""
+        while True:
+            try:
+                return await attempt()
+            except NotAtHand as missing:
+                name = missing.name
+            await self.find_op(name, deadline, owner_suffix)
+
+    def owner(self, name: str) -> str:
+        """Return the owner of an op, "" if there is no such op; it reads no file."""
+        registered = name.partition(".")[0]
+        return registered if registered == PREFIX or registered in self.registry.ops else ""
+
+    async def describe(self, work: Callable[[], Result], owner: str, deadline: float) -> Result:
+        """Return ``work()``, which describes or makes ops, run in the turn of ``owner``.
+
+        Raises the errors of ``Scheduler.run`` and of the work.
+        """
+        return await self.scheduler.run(lambda checkpoint: work(), queue="catalogue", deadline=deadline, owner=owner)
+
+    def _registered(self, base: str, name: str) -> Op | None:
+        """Return a registered op, ``None`` for a graph; raises ``NotFound``, with the whole ``name``."""
+        if base.startswith(f"{PREFIX}."):
+            return None
+        op = self.registry.ops.get(base)
         if op is None:
             for broken in self.registry.unavailable:
-                if broken.name == registered:
+                if broken.name == base:
                     raise NotFound(f"op {name} is unavailable: {broken.reason}")
-            raise NotFound(f"unknown op {name!r}; {did_you_mean(registered, self.registry.ops)}")
-        return derived(op, name, derivations)
+            raise NotFound(f"unknown op {name!r}; {did_you_mean(base, self.registry.ops)}")
+        return op
 
     @cached_property
     def graphs(self) -> GraphStore:
@@ -142,3 +199,9 @@ class Engine:
             expected = f"one of {', '.join(self.devices)}"
             raise wrong(("device",), "unknown device", expected=expected, got=name)
         return self.devices[name or self.default_device]
+
+
+def _split(name: str) -> tuple[str, list[str]]:
+    """Return the name of a registered op or a graph, and the derivations that follow it in ``name``."""
+    base, *derivations = name.split(".")
+    return (f"{base}.{derivations[0]}", derivations[1:]) if base == PREFIX and derivations else (base, derivations)

@@ -1,8 +1,9 @@
 """The scheduler: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
-There are four queues, each with a thread, so that none of these starves another: short work, long work, checks, and
-work that XLA must compile for first, one at a time. Each queue serves the ops in turn, so that no op starves another.
-All share one limit of waiting work; work that no caller waits for is dropped before it starts.
+There are five queues, each with a thread, so that none of these starves another: short work, long work, checks, work
+that XLA must compile for first, one at a time, and the catalogue: descriptions of ops, and ops made of graphs. Each
+queue serves its owners in turn, so that no op or key starves another. All share one limit of waiting work; work that no
+caller waits for is dropped before it starts.
 """
 
 import asyncio
@@ -21,9 +22,12 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 
 Result = TypeVar("Result")
-Queue = Literal["short", "long", "check", "compile"]
+Queue = Literal["short", "long", "check", "compile", "catalogue"]
 # The modes whose traces each queue must leave to the queue "compile". XLA may compile for a minute.
-LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {"short": ("xla",), "long": ("xla",), "check": (), "compile": ()}
+LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
+    **{"short": ("xla",), "long": ("xla",)},
+    **{"check": (), "compile": (), "catalogue": ()},
+}
 
 
 class Overrun(NamedTuple):
@@ -140,13 +144,16 @@ class Scheduler:
             return not self._running and not any(self._queues.values())
 
     def overruns(self) -> list[Overrun]:
-        """Return the running work that is past its deadline."""
+        """Return the running work that is past its deadline.
+
+        The catalogue has none: it may wait for a file system that does not answer, and no computation waits for it.
+        """
         now = time.monotonic()
         found = list[Overrun]()
         with self._lock:
             for queue, ticket in self._running.items():
                 late, running = now - ticket.deadline, ticket.running
-                if late > 0 and running is not None:
+                if late > 0 and running is not None and queue != "catalogue":
                     found.append(Overrun(late, ticket.owner, queue, running.cpu_s, running.is_uninterrupted))
         return found
 

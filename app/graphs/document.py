@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import cached_property
 from typing import Annotated, Any, Self, TypeAlias, cast
 
 import orjson
@@ -125,7 +126,7 @@ class GraphDocument(_Part):
         """The inputs of the graph."""
         return [GraphInput(name=each) if isinstance(each, str) else each for each in self.inputs]
 
-    @property
+    @cached_property
     def canonical(self) -> bytes:
         """The document as JSON, the same for equal documents: without what is not set, and with sorted keys.
 
@@ -139,7 +140,7 @@ class GraphDocument(_Part):
         except TypeError:
             raise Malformed("expected integers of 64 bits, and lists that are nested less than 200 deep") from None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the graph's op: ``graph.`` and the digest of its canonical form."""
         return f"{PREFIX}.{hashlib.sha256(self.canonical).hexdigest()[:DIGITS]}"

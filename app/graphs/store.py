@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.errors import NotFound, PullbackError
@@ -26,13 +27,18 @@ class _Kept:
 
 
 class GraphStore:
-    """The posted graphs, whose nodes are ops that ``find`` returns. It may be used by any thread."""
+    """The posted graphs, whose nodes are ops that ``find`` returns. It may be used by any thread.
+
+    Graphs are read, built and written without a lock, so that a slow file system or a large graph holds only its
+    caller.
+    """
 
     def __init__(self, find: FindOp, folder: GraphFolder, kept: int = KEPT) -> None:
         """Start with those of the folder."""
         self.folder = folder
-        self._find, self._limit, self._lock = find, kept, threading.RLock()
+        self._find, self._limit, self._lock = find, kept, threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._uses = _Uses(self.folder, self._drop)
 
     def __len__(self) -> int:
         """Return the number of graphs that this process has read."""
@@ -44,51 +50,89 @@ class GraphStore:
         Raises ``Unprocessable`` for a document that is not valid. Where there are too many graphs, the least used of
         the owner with the most goes.
         """
-        with self._lock:
+        name = document.name
+        if (op := self.known(name)) is None:
             try:
-                return self.op(document.name), False
+                return self.op(name), False
             except NotFound:
                 op = graph_op(document, self._find)
-                self.folder.write(document, owner)
-                self._keep(op)
-                return op, True
+        elif self.folder.use(name):
+            return op, False
+        self.folder.write(document, owner)
+        return self._keep(op), True
 
     def op(self, name: str) -> GraphOp:
-        """Return the op of a graph; raises ``NotFound``."""
-        return self._get(name).op
-
-    def is_kept(self, name: str) -> bool:
-        """Note that a graph is used; return whether it is still there."""
+        """Return the op of a graph, which may have to be read and built; raises ``NotFound``."""
+        if (known := self.known(name)) is not None:
+            return known
+        found = self.folder.read(name) if NAME.fullmatch(name) else None
+        if found is None:
+            raise _gone(name)
         try:
-            self._get(name)
-        except NotFound:
-            return False
-        return True
+            return self._keep(graph_op(found[0], self._find))
+        except PullbackError as error:
+            raise NotFound(f"graph {name!r} is no longer valid: {error.detail}") from None
 
-    def _get(self, name: str) -> _Kept:
+    def known(self, name: str) -> GraphOp | None:
+        """Return the op of a graph if this process has read it, and note its use; it never blocks.
+
+        If another process has evicted the graph, that becomes known within seconds.
+        """
         with self._lock:
             kept, now = self._kept.get(name), time.monotonic()
-            if kept is not None and now - kept.noted > NOTED_S:
-                kept.noted = now
-                if not self.folder.use(name):
-                    del self._kept[name]
-                    kept = None
             if kept is None:
-                found = self.folder.read(name) if NAME.fullmatch(name) else None
-                if found is None:
-                    raise _gone(name)
-                try:
-                    kept = self._keep(graph_op(found[0], self._find))
-                except PullbackError as error:
-                    raise NotFound(f"graph {name!r} is no longer valid: {error.detail}") from None
+                return None
             self._kept.move_to_end(name)
-            return kept
+            if now - kept.noted > NOTED_S:
+                kept.noted = now
+                self._uses.note(name)
+            return kept.op
 
-    def _keep(self, op: GraphOp) -> _Kept:
-        kept = self._kept[op.name] = _Kept(op, time.monotonic())
-        while len(self._kept) > self._limit:
-            self._kept.popitem(last=False)
-        return kept
+    def is_kept(self, name: str) -> bool:
+        """Note that a graph is used; return whether this process has it. It never blocks."""
+        return self.known(name) is not None
+
+    def _keep(self, op: GraphOp) -> GraphOp:
+        """Keep an op; return that which another thread has kept meanwhile, if one has."""
+        with self._lock:
+            kept = self._kept.setdefault(op.name, _Kept(op, time.monotonic()))
+            while len(self._kept) > self._limit:
+                self._kept.popitem(last=False)
+            return kept.op
+
+    def _drop(self, name: str) -> None:
+        with self._lock:
+            self._kept.pop(name, None)
+
+
+class _Uses:
+    """The uses of graphs, noted in their files by a thread: a file system may take long, or never answer."""
+
+    def __init__(self, folder: GraphFolder, gone: Callable[[str], None]) -> None:
+        """Call ``gone`` with the name of a graph whose file is no longer there."""
+        self._folder, self._gone = folder, gone
+        self._names, self._is_running = dict[str, None](), False
+        self._lock = threading.Lock()
+
+    def note(self, name: str) -> None:
+        """Note a use, soon."""
+        with self._lock:
+            self._names[name] = None
+            is_first, self._is_running = not self._is_running, True
+        if is_first:
+            threading.Thread(target=self._write, name="graph-uses", daemon=True).start()
+
+    def _write(self) -> None:
+        """Note the uses that there are; the thread ends when none is left."""
+        while True:
+            with self._lock:
+                if not self._names:
+                    self._is_running = False
+                    return
+                name = next(iter(self._names))
+                del self._names[name]
+            if not self._folder.use(name):
+                self._gone(name)
 
 
 def _gone(name: str) -> NotFound:

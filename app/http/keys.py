@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,15 +28,18 @@ class Keys:
         Raises ``CannotStart`` when the file is invalid.
         """
         self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
-        self._secret = secrets.token_bytes(32)
+        self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
         self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
 
     def name_of(self, authorization: bytes) -> str:
-        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one."""
+        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one.
+
+        It never blocks: the file is read on a thread, and its keys are known soon after.
+        """
         if time.monotonic() >= self._examine_at:
             self._examine_at = time.monotonic() + EXAMINE_S
-            if self._file.refresh():
-                self._keys = self._table()
+            if self._examining.acquire(blocking=False):  # no thread still waits for the file system
+                threading.Thread(target=self._examine, name="keys", daemon=True).start()
         key = presented_key(authorization)
         if not key:
             raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
@@ -59,6 +63,14 @@ class Keys:
         self._in_flight[name] -= 1
         if not self._in_flight[name]:
             del self._in_flight[name]
+
+    def _examine(self) -> None:
+        """Read the file if it has changed."""
+        try:
+            if self._file.refresh():
+                self._keys = self._table()
+        finally:
+            self._examining.release()
 
     def _mac(self, digest: bytes) -> bytes:
         """Return the key of a digest in the table; callers cannot predict it, so its time tells nothing."""

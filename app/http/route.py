@@ -6,7 +6,6 @@ these would cost several times as much as reading a small request.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, TypeAlias
@@ -29,26 +28,29 @@ Answer: TypeAlias = Callable[[Request], Awaitable[None]]
 BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
 
 
-class Handler(NamedTuple):
-    """What answers a request, and the counters of such requests."""
+class Find(NamedTuple):
+    """What finds the handler of a request by the parameters of its path, which both take by name.
 
-    answer: Answer
-    counters: Counters
+    ``counters`` returns the counters of such requests at once. ``handler`` takes the request too, and may wait; it
+    raises ``NotFound`` for an unknown path.
+    """
 
-
-Find: TypeAlias = Callable[..., Handler]
-"""Returns the handler for the parameters of a path; raises ``NotFound``."""
+    counters: Callable[..., Counters]
+    handler: Callable[..., Awaitable[Answer]]
 
 
 def always(answer: Answer, counters: Counters) -> Find:
-    """Return the function that finds this handler, whatever the parameters."""
-    handler = Handler(answer, counters)
+    """Return what finds this handler, whatever the parameters."""
 
-    def find(**parameters: str) -> Handler:
+    def counted(**parameters: str) -> Counters:
         del parameters
-        return handler
+        return counters
 
-    return find
+    async def handler(request: Request, **parameters: str) -> Answer:
+        del request, parameters
+        return answer
+
+    return Find(counted, handler)
 
 
 def admit(request: Request) -> None:
@@ -94,7 +96,7 @@ class Route(APIRoute):
         return match, child_scope
 
     def label(self, request: Request, parameters: dict[str, str]) -> None:
-        """Set the dialect and the counters of a request; raises ``NotFound``."""
+        """Set the dialect and the counters of a request."""
         raise NotImplementedError
 
 
@@ -154,7 +156,7 @@ class RawRoute(Route):
 
         # FastAPI documents an endpoint by its signature.
         documented = {**(parameters or {}), **({"body": body} if body else {})}
-        endpoint: Any = partial(find)
+        endpoint: Any = partial(find.handler)
         endpoint.__signature__ = Signature(
             [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in documented.items()]
         )
@@ -162,23 +164,25 @@ class RawRoute(Route):
         super().__init__(path, endpoint, **{"name": path} | options)
 
     def label(self, request: Request, parameters: dict[str, str]) -> None:
-        """Set the dialect and the counters of a request that is refused; raises ``NotFound``."""
-        request.dialect = self.dialect
-        request.counters = self.find(**parameters).counters
+        """Set the dialect and the counters of a request."""
+        request.dialect, request.counters = self.dialect, self.find.counters(**parameters)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises the ``PullbackError`` of the handler, and that for an unknown path."""
         request: Request = scope[REQUEST]
-        request.dialect = self.dialect
+        others = request.counters
+        self.label(request, scope["path_params"])
+        if request.counters.is_probe:
+            request.leave()
+        # These errors come before that for an unknown path.
+        self.admit(request)
+        if request.method not in self._allowed and not self.has_any_method:
+            raise not_allowed(request.method, [*self._allowed, *self.others])
         try:
-            answer, request.counters = self.find(**scope["path_params"])
-            if request.counters.is_probe:
-                request.leave()
-        finally:
-            # These errors come before that for an unknown path.
-            self.admit(request)
-            if request.method not in self._allowed and not self.has_any_method:
-                raise not_allowed(request.method, [*self._allowed, *self.others])
+            answer = await self.find.handler(request, **scope["path_params"])
+        except NotFound:
+            request.counters = others
+            raise
         await answer(request)
 
 
@@ -231,6 +235,5 @@ def label(request: Request) -> None:
     for wanted in (Match.FULL, Match.PARTIAL):
         for match, route, child_scope in matched:
             if match is wanted:
-                with suppress(NotFound):
-                    route.label(request, child_scope["path_params"])
+                route.label(request, child_scope["path_params"])
                 return

@@ -7,22 +7,27 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from app.autodiff.evaluation import Evaluation, compute
 from app.execution.calls import Call, CheckRun
 from app.execution.engine import Engine
 from app.http.problems import Header
 from app.http.request import Request
+from app.requests.brief import NotBrief
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
-
-Result = TypeVar("Result")
+from ops import Array
 
 # Above this size, reading and writing tensors would block the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
+# The same for writing, in bytes of tensors.
+SMALL_RESULT = 1 << 15
 # A response is sent in pieces of at most this size.
 PIECE = 1 << 18
 
@@ -70,27 +75,37 @@ async def answer(
     if is_large and is_binary:
         call, computed, reply = await _answer_on_scheduler(engine, request, read, body, owner)
     else:
-        if is_large:
-            call = await asyncio.to_thread(counters.timed, "parse", read, body)
-        else:
-            began = time.perf_counter()
-            try:
-                call = read(body)
-            finally:
-                took = time.perf_counter() - began
-                counters.seconds["parse"] += took
+        attempt = partial(_read, engine, request, read, body)
+        call = await engine.with_ops(attempt, request.deadline.at, request.owner_suffix)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
         # Reading the body may have shortened the deadline.
         call.owner, call.deadline = call.owner + request.owner_suffix, request.deadline.at
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
-        is_slow = is_large or call.is_long
+        is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
         reply = await asyncio.to_thread(_written, call, computed) if is_slow else _written(call, computed)
     await send_reply(reply, request)
     if request.candidate is not None:
         allowed_s = request.deadline.allowed_s
         request.candidate.exchange = Exchange(allowed_s, counters, body, call, computed, reply)
+
+
+async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], body: Body) -> Call:
+    """Read a body: on the event loop if that is known to be brief."""
+    timed = request.counters.timed
+    if len(body) > SMALL_BODY:
+        return await asyncio.to_thread(timed, "parse", read, body)
+    try:
+        return timed("parse", read, body)
+    except NotBrief as error:
+        owner = error.owner + request.owner_suffix
+
+    def work(checkpoint: Checkpoint) -> Call:
+        del checkpoint
+        return timed("parse", read, body)
+
+    return await engine.scheduler.run(work, queue="short", deadline=request.deadline.at, owner=owner)
 
 
 async def _answer_on_scheduler(
@@ -117,6 +132,12 @@ async def _answer_on_scheduler(
             counters.gave_up(queued)
 
 
+def _size(computed: Any) -> int:
+    """Return the bytes of the tensors that an evaluation has computed, 0 for other results."""
+    tensors = cast("dict[Any, Array | None]", computed).values() if isinstance(computed, dict) else ()
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, np.ndarray))
+
+
 def _written(call: Call, computed: Any) -> Reply:
     """Return the response to what the engine has computed."""
     began = time.perf_counter()
@@ -125,11 +146,6 @@ def _written(call: Call, computed: Any) -> Reply:
     finally:
         took = time.perf_counter() - began
         call.counters.seconds["serialise"] += took
-
-
-async def off_loop(read: Callable[[Body], Result], body: Body) -> Result:
-    """Return ``read(body)``, run on another thread if the body is large."""
-    return await asyncio.to_thread(read, body) if len(body) > SMALL_BODY else read(body)
 
 
 async def send_reply(reply: Reply, request: Request) -> None:

@@ -1,16 +1,17 @@
 """What the APIs share."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from app.autodiff.derivatives import output_shapes
+from app.autodiff.kept import Kept
 from app.autodiff.point import Point
 from app.errors import MAX_GOT, clip, wrong
 from app.execution.engine import Engine
-from app.http.route import Answer, Find, Handler
+from app.http.request import Request
+from app.http.route import Answer, Find
 from app.requests.answering import Reply
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import DTYPES
@@ -19,27 +20,32 @@ from ops import Array, Input, Op, Output
 
 Result = TypeVar("Result")
 
-# How many handlers a route keeps. An op has at most 30 derived ops.
-HANDLERS = 1 << 10
-
 
 def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -> Find:
-    """Return the function that finds the handler of an op, registered or derived; ``label`` is that of its counters.
+    """Return what finds the handler of an op, registered or derived; ``label`` is that of its counters.
 
-    It raises ``NotFound`` for an unknown op, and keeps the handlers that were used last.
+    ``make`` returns the handler, in no time, and the op keeps it. It raises ``NotFound`` for an unknown op.
     """
+    kept = Kept(lambda op: make(op, engine.counters(op.owner, label)))
 
-    @lru_cache(maxsize=HANDLERS)
-    def handler(found: Op) -> Handler:
-        counters = engine.counters(found.owner, label)
-        return Handler(make(found, counters), counters)
+    def counters(op: str) -> Counters:
+        return engine.counters(owner, label) if (owner := engine.owner(op)) else engine.counters("", "other")
 
-    def find(op: str) -> Handler:
+    async def handler(request: Request, op: str) -> Answer:
         # Found each time: a posted graph may be gone, and is used now.
-        return handler(engine.op(op))
+        return kept(await find_op(engine, request, op))
 
-    vars(find)["cache_info"] = handler.cache_info
-    return find
+    return Find(counters, handler)
+
+
+async def find_op(engine: Engine, request: Request, name: str) -> Op:
+    """Return the op that a request names; raises the errors of ``Engine.find_op``."""
+    return await engine.find_op(name, request.deadline.at, request.owner_suffix)
+
+
+async def described(engine: Engine, request: Request, op: Op, work: Callable[[], Result]) -> Result:
+    """Return ``work()``, which describes an op for a request; raises the errors of ``Engine.describe``."""
+    return await engine.describe(work, op.owner + request.owner_suffix, request.deadline.at)
 
 
 def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:

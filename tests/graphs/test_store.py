@@ -1,16 +1,22 @@
 """The store of posted graphs: shared by files, bounded, and trusting no file."""
 
+import contextlib
 import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.errors import NotFound
+from app.errors import NotFound, Overloaded
 from app.graphs.document import GraphDocument
 from app.graphs.folder import GraphFolder
 from app.graphs.store import GraphStore
 from tests.graphs.compositions import find
+from tests.patience import PATIENCE_S, PAUSE_S
 
 
 def document(number: int) -> GraphDocument:
@@ -63,8 +69,36 @@ def test_a_graph_that_was_evicted_by_another_process_is_gone(tmp_path: Path, mon
     one = store(tmp_path)
     name = one.add(document(1), "")[0].name
     (tmp_path / f"{name.removeprefix('graph.')}.json").unlink()
+    until = time.monotonic() + PATIENCE_S
+    while one.is_kept(name):  # the first use looks for the file, on another thread
+        assert time.monotonic() < until
+        time.sleep(PAUSE_S)
     with pytest.raises(NotFound, match="post its document again"):
         one.op(name)
+    assert one.add(document(1), "")[1]
+    assert is_kept(store(tmp_path), name)
+
+
+def test_a_slow_file_system_does_not_hold_the_use_of_a_graph(tmp_path: Path) -> None:
+    entered, opened = threading.Event(), threading.Event()
+
+    class Slow(GraphFolder):
+        def use(self, name: str) -> bool:
+            entered.set()
+            return opened.wait(PATIENCE_S)
+
+        def read(self, name: str) -> tuple[GraphDocument, str] | None:
+            self.use(name)
+            return super().read(name)
+
+    other = store(tmp_path).add(document(2), "")[0].name
+    one = GraphStore(find, Slow(tmp_path, 4), 4)
+    name = one.add(document(1), "")[0].name
+    threading.Thread(target=one.op, args=[other], daemon=True).start()
+    assert entered.wait(PATIENCE_S)
+    assert one.known(name) is not None
+    assert one.known(other) is None
+    opened.set()
 
 
 def test_a_file_with_another_document_does_not_count(tmp_path: Path) -> None:
@@ -81,6 +115,73 @@ def test_a_file_with_another_document_does_not_count(tmp_path: Path) -> None:
 def test_a_name_is_no_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotFound):
         store(tmp_path).op(name)
+
+
+def path_of(folder: Path, name: str) -> Path:
+    return folder / f"{name.removeprefix('graph.')}.json"
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 33)
+
+
+@pytest.mark.parametrize("make", [pipe, link, large, Path.mkdir])
+def test_only_small_regular_files_are_read(
+    tmp_path: Path, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = path_of(tmp_path, document(1).name)
+    make(strange)
+    one = store(tmp_path)
+    assert not is_kept(one, document(1).name)
+    assert [record.exc_info for record in caplog.records] == [None]
+    assert is_kept(one, one.add(document(2), "")[0].name)
+    if make is not Path.mkdir:
+        one.add(document(1), "")
+        assert is_kept(store(tmp_path), document(1).name)
+        assert strange.lstat().st_size < 1 << 10
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Inside this block, this process can write ten bytes to a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = store(tmp_path, kept=3)
+    names = [one.add(document(number), "")[0].name for number in range(3)]
+    for number in range(5):
+        with full_disk(), pytest.raises(Overloaded, match="graphs cannot be kept: File too large"):
+            one.add(document(10 + number), "")
+    assert len(caplog.records) == 5
+    assert not any(record.exc_info for record in caplog.records)
+    # There is room for one from the first on.
+    assert {path.name for path in tmp_path.iterdir()} == {path_of(tmp_path, name).name for name in names[1:]}
+    assert is_kept(one, one.add(document(10), "")[0].name)
+
+
+def test_what_a_dead_process_has_left_is_removed(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".{'0' * 32}.json.{digit * 8}" for digit in "ab")
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    store(tmp_path).add(document(1), "")
+    assert not old.exists()
+    assert new.exists()  # another process writes it
 
 
 def test_the_folder_of_a_process_goes_with_it() -> None:

@@ -2,7 +2,8 @@
 
 from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from fastapi import Request as HttpRequest
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,8 +12,11 @@ from app.autodiff.derived import DerivedOp, derivations
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.errors import NotFound
 from app.execution.engine import Engine
+from app.http.request import REQUEST, Request
 from app.http.route import PageRoute
+from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
+from app.routes.protocol import described, find_op
 from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Surrogate
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
@@ -128,21 +132,36 @@ def catalogue(engine: Engine) -> APIRouter:
         return op_list
 
     @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
-    def source(op: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+    async def source(op: str, http_request: HttpRequest) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return the file that declares an op, in Python."""
-        owner = engine.op(op).owner
-        try:
-            content = engine.registry.pages[owner].read_bytes()[:LARGEST_PAGE]
-        except (KeyError, OSError):
-            raise NotFound(f"op {owner}: its page cannot be read any more") from None
-        return PlainTextResponse(content.decode(errors="replace"))
+        request: Request = http_request.scope[REQUEST]
+        found = await find_op(engine, request, op)
+        return await described(engine, request, found, lambda: PlainTextResponse(_page(engine, found.owner)))
 
     @router.get("/v1/ops/{op}", summary="Get the contract of an op", response_model_exclude_unset=True)
-    async def op(op: str) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+    async def op(op: str, http_request: HttpRequest) -> OpContract:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return the full contract of an op."""
-        return contract(engine, engine.op(op))
+        request: Request = http_request.scope[REQUEST]
+        found = await find_op(engine, request, op)
+        text = await described(engine, request, found, lambda: contract_text(engine, found))
+        answer: Any = Response(text, media_type=JSON)
+        return answer
 
     return router
+
+
+def _page(engine: Engine, owner: str) -> str:
+    """Return the page of an op; raises ``NotFound`` if it cannot be read."""
+    try:
+        with engine.registry.pages[owner].open("rb") as file:
+            return file.read(LARGEST_PAGE).decode(errors="replace")
+    except (KeyError, OSError):
+        raise NotFound(f"op {owner}: its page cannot be read any more") from None
+
+
+def contract_text(engine: Engine, op: Op) -> bytes:
+    """Return the contract of an op as JSON."""
+    return contract(engine, op).model_dump_json(exclude_unset=True).encode()
 
 
 def contract(engine: Engine, op: Op) -> OpContract:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from app.errors import Overloaded, PullbackError, wrong
@@ -15,7 +16,7 @@ from app.gradcheck.job import Job
 from app.gradcheck.options import Options
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.places import merge
-from app.gradcheck.report import Step
+from app.gradcheck.report import Report, Step
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
 from pullback.gradcheck.verdict import Verdict, worst_verdict
@@ -78,8 +79,8 @@ class Requested:
                     yield event
                 done += len(steps)
                 pace.leave(check.report)
-                page = engine.registry.pages.get(engine.op(check.job.op).owner)
-                reports.append(record.with_origin(check.report.document(), page))
+                page = engine.registry.pages.get(engine.owner(check.job.op))
+                reports.append(await asyncio.to_thread(_document, check.report, page))
                 yield {"event": "report", "report": reports[-1]}
             yield _summary(reports, time.monotonic() - began)
         except PullbackError as error:
@@ -88,6 +89,10 @@ class Requested:
             error = Overloaded("the service is shutting down and cannot finish this request: try again")
             yield {"event": "error", "problem": error.document("/v1/checks")}
             raise
+
+
+def _document(report: Report, page: Path | None) -> Event:
+    return record.with_origin(report.document(), page)
 
 
 class _Found:

@@ -3,11 +3,11 @@
 A check consists of many short steps, which ``Engine.checker`` runs. It stops when the client disconnects.
 """
 
+import asyncio
 import math
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 
 from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
@@ -16,7 +16,8 @@ from app.execution.engine import Engine
 from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
-from app.requests.answering import answer, off_loop
+from app.requests.answering import answer
+from app.requests.brief import reading
 from app.requests.fields import read
 from app.requests.negotiation import JSON, accepted, content_type
 from app.routes.native.check_events import Event, Requested, check_support, options_of
@@ -65,9 +66,10 @@ class VerifyHandler(CheckHandler):
     """
 
     def _call(self, body: Body) -> Call:
-        request = read(body, VerifyRequest)
-        point, cotangents = point_of(self.engine, self.op, request)
-        gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")
+        with reading(self.op, "verify", len(body)):
+            request = read(body, VerifyRequest)
+            point, cotangents = point_of(self.engine, self.op, request)
+            gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")
         tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)
 
         def work(checkpoint: Checkpoint) -> Event:
@@ -86,8 +88,13 @@ class StreamHandler:
     async def __call__(self, request: Request) -> None:
         """Send the stream; raises a ``PullbackError`` if the request is invalid."""
         media_type = _negotiate(request, (EVENTS, LINES))
-        parameters = await off_loop(partial(read, model=ChecksRequest), await request.read())
-        requested = Requested.of(self.engine, parameters)
+        body, deadline, suffix = await request.read(), request.deadline.at, request.owner_suffix
+
+        def requested_by() -> tuple[ChecksRequest, Requested]:
+            parameters = read(body, ChecksRequest)
+            return parameters, Requested.of(self.engine, parameters)
+
+        parameters, requested = await self.engine.describe(requested_by, f"checks{suffix}", deadline)
         # The client's deadline limits the stream if there is one, otherwise the server's setting does.
         has_deadline = b"pullback-deadline-ms" in request.headers
         step_s = self.engine.deadline_s
@@ -103,14 +110,18 @@ class StreamHandler:
             limits = limits.within(parameters.budget_s)
             async with aclosing(requested.events(self.engine, limits, request.owner_suffix)) as events:
                 async for event in events:
-                    line = dumps(spell_nonfinite(event))
-                    if media_type == EVENTS:
-                        line = b"event: %s\ndata: %s\n" % (event["event"].encode(), line)
+                    line = await asyncio.to_thread(_line, event, media_type)
                     # A client that stops reading must not hold a place.
                     request.deadline.start_send()
                     await request.send({"type": "http.response.body", "body": line, "more_body": True})
                     request.deadline.start_work(until=math.inf)
         await request.send({"type": "http.response.body", "body": b""})
+
+
+def _line(event: Event, media_type: str) -> bytes:
+    """Return an event as text; that of a report may take milliseconds to write."""
+    line = dumps(spell_nonfinite(event))
+    return b"event: %s\ndata: %s\n" % (event["event"].encode(), line) if media_type == EVENTS else line
 
 
 def _negotiate(request: Request, media_types: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """GET /docs, the documentation of every path for browsers, and the OpenAPI documents."""
 
+import asyncio
 import base64
 import hashlib
 import re
@@ -39,8 +40,12 @@ def docs(app: FastAPI, engine: Engine, plans: Plans) -> APIRouter:
     page.headers["Content-Security-Policy"] = policy(bytes(page.body))
     for path in ("/docs", "/docs/"):
         router.get(path)(_always(lambda: page))
-    router.get("/openapi.json")(_always(lambda: JSONResponse(app.openapi())))
     samples = Samples(engine, plans)
+
+    @router.get("/openapi.json")
+    async def document() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        # The document is made once, which takes a second or two.
+        return await asyncio.to_thread(lambda: JSONResponse(app.openapi()))
 
     @router.get(OP_PATHS)
     async def op_paths() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it

@@ -92,7 +92,7 @@ files = cache(Files.read)
 
 def explorer() -> APIRouter:
     """Return the routes of the pages and of their files."""
-    router = APIRouter(tags=["explorer"], route_class=PageRoute, include_in_schema=False)
+    router, known = APIRouter(tags=["explorer"], route_class=PageRoute, include_in_schema=False), files()
 
     @router.get("/")
     async def home(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -104,7 +104,7 @@ def explorer() -> APIRouter:
 
     async def page(request: Request) -> Response:
         """Return the page of the list or of one op, which finds its op in its address."""
-        return files().by_path[PAGE].response(request)
+        return known.by_path[PAGE].response(request)
 
     for path in ("/explore", "/explore/", "/explore/{op}", "/explore/{op}/"):
         router.get(path)(page)
@@ -112,7 +112,6 @@ def explorer() -> APIRouter:
     @router.get(STATIC + "{version}/{path:path}")
     async def static(request: Request, version: str, path: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Return a file of the pages; a page of another version gets it too, but must not keep it."""
-        known = files()
         if (file := known.by_path.get(path)) is None:
             raise NotFound(f"unknown path {request.url.path}; GET /docs lists the paths")
         return file.response(request, KEPT if version == known.version else None)

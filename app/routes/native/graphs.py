@@ -4,17 +4,19 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
+from fastapi import Request as HttpRequest
 
 from app.errors import NotFound, wrong
 from app.execution.engine import Engine
 from app.graphs import store
-from app.graphs.document import MAX_DOCUMENT, NAME, GraphDocument
+from app.graphs.document import MAX_DOCUMENT, NAME, PREFIX, GraphDocument
 from app.graphs.graph_op import GraphOp
-from app.http.request import Request
+from app.http.request import REQUEST, Request
 from app.http.route import PageRoute, RawRoute, admit, always
-from app.requests.answering import Reply, off_loop, send_reply
+from app.requests.answering import Reply, send_reply
 from app.requests.negotiation import JSON, accepted, content_type
-from app.routes.native.catalogue import OpContract, contract
+from app.routes.native.catalogue import OpContract, contract_text
+from app.routes.protocol import find_op
 from app.tensors.strict_json import Body
 
 EXAMPLE = {
@@ -36,9 +38,9 @@ def graphs(engine: Engine) -> APIRouter:
     router = APIRouter(tags=["graphs"], route_class=PageRoute)
 
     @router.get(ONE, summary="Get the document of a graph", operation_id="graph")
-    async def graph(name: KnownName) -> GraphDocument:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+    async def graph(name: KnownName, http_request: HttpRequest) -> GraphDocument:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return the document of a graph that was posted, or that the operator has installed."""
-        op = engine.op(name)
+        op = await find_op(engine, http_request.scope[REQUEST], name)
         if not isinstance(op, GraphOp):
             raise NotFound(f"op {name!r} is not a graph of ops: GET /v1/ops/{name} describes it")
         document: Any = Response(op.document.canonical, media_type=JSON)
@@ -75,9 +77,9 @@ async def _keep(engine: Engine, request: Request) -> None:
     """Keep the graph in the body, and send its contract; raises a ``PullbackError`` for one that is not valid."""
     content_type(request.headers)
     accepted(request.headers)
-    name = request.scope["path_params"].get("name")
-    reply = await off_loop(partial(_kept, engine, name, request.key), await request.read())
-    await send_reply(reply, request)
+    body, name = await request.read(), request.scope["path_params"].get("name")
+    work, owner = partial(_kept, engine, name, request.key, body), PREFIX + request.owner_suffix
+    await send_reply(await engine.describe(work, owner, request.deadline.at), request)
 
 
 def _kept(engine: Engine, name: str | None, owner: str, body: Body) -> Reply:
@@ -85,9 +87,8 @@ def _kept(engine: Engine, name: str | None, owner: str, body: Body) -> Reply:
     if name is not None and name != document.name:
         raise wrong((), "the digest in the path is not that of the document", expected=document.name, got=name)
     op, is_new = engine.graphs.add(document, owner)
-    text = contract(engine, op).model_dump_json(exclude_unset=True)
     headers = ((b"location", f"/v1/ops/{op.name}".encode()),)
-    return Reply(JSON, [text.encode(), b"\n"], headers, status=201 if is_new else 200)
+    return Reply(JSON, [contract_text(engine, op), b"\n"], headers, status=201 if is_new else 200)
 
 
 def _admit(request: Request) -> None:

@@ -15,6 +15,7 @@ from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
 from app.http.request import Request
 from app.requests.answering import answer
+from app.requests.brief import reading
 from app.requests.fields import read
 from app.requests.models import Dtype, OperationAnswer, Tensors, Wrt
 from app.requests.negotiation import JSON, accepted, content_type
@@ -102,11 +103,12 @@ class NumericHandler:
             await answer(self.engine, request, self._call, body, self.op.owner)
 
     def _call(self, body: Body) -> Call:
-        request = read(body, NumericRequest)
-        (point, cotangents), tangents = point_of(self.engine, self.op, request), None
-        if request.tangents is not None:
-            tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
-        wrt = bind_names(request.wrt, self.op.inputs, "wrt")
+        with reading(self.op, "numeric", len(body)):
+            request = read(body, NumericRequest)
+            (point, cotangents), tangents = point_of(self.engine, self.op, request), None
+            if request.tangents is not None:
+                tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
+            wrt = bind_names(request.wrt, self.op.inputs, "wrt")
         wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, self.engine.check_work)
 
         def work(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -39,10 +39,9 @@ class Samples:
         """Return, as JSON, the OpenAPI document that ``make`` returns, with an answer for each path that has one."""
         async with self._lock:
             if not self._written:
-                document = make()
+                document = await asyncio.to_thread(make)
                 found = await self._answers(document)
-                paths = {path: _with_sample(item, found.get(path)) for path, item in document["paths"].items()}
-                self._written = json.dumps({**document, "paths": paths}, ensure_ascii=False).encode()
+                self._written = await asyncio.to_thread(_written, document, found)
         return self._written
 
     async def _answers(self, document: Schema) -> dict[str, Any]:
@@ -57,7 +56,9 @@ class Samples:
             except PullbackError:
                 continue
         if (op := ops.get(EXAMPLE)) is not None:
-            found["/v1/ops/{op}"] = contract(engine, op).model_dump(mode="json", exclude_unset=True)
+            found["/v1/ops/{op}"] = await asyncio.to_thread(
+                lambda: contract(engine, op).model_dump(mode="json", exclude_unset=True)
+            )
         return found
 
     def _of_op(self, op: Op, bodies: Mapping[str, Mapping[str, Any]], checkpoint: Checkpoint) -> dict[str, Any]:
@@ -74,6 +75,12 @@ class Samples:
             if len(text) <= LARGEST:
                 found[_path(op, name)] = json.loads(text)
         return found
+
+
+def _written(document: Schema, found: Mapping[str, Any]) -> bytes:
+    """Return a document as JSON, with the answers that were found."""
+    paths = {path: _with_sample(item, found.get(path)) for path, item in document["paths"].items()}
+    return json.dumps({**document, "paths": paths}, ensure_ascii=False).encode()
 
 
 def _path(op: Op, operation: str) -> str:

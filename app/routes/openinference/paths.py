@@ -6,20 +6,22 @@ of models, and refuses the features of Triton that the service does not have.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 
+from app.autodiff.kept import Kept
 from app.errors import MethodNotAllowed, NotFound, did_you_mean, wrong
 from app.execution.engine import Engine
 from app.http.body import too_large
 from app.http.request import Request
-from app.http.route import Answer, Find, Handler, RawRoute, RestRoute, always
+from app.http.route import Answer, Find, RawRoute, RestRoute, always
 from app.requests.answering import send_reply
 from app.requests.fields import fields_of
+from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
@@ -27,7 +29,7 @@ from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
 from app.routes.openinference.models import VERSION, Model, models
 from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED
 from app.routes.openinference.statistics import statistics
-from app.routes.protocol import HANDLERS, document_reply
+from app.routes.protocol import described, document_reply, find_op
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body
@@ -75,20 +77,28 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     def page(path: str, method: str, document: Callable[[Body], Any], counters: Counters = other) -> RawRoute:
         return _route(path, always(_page(method, document), counters), method)
 
-    def of_models(path: str, make: Callable[[Model], Handler], *methods: str) -> list[RawRoute]:
-        find = _per_model(engine, known, make)
+    def of_models(
+        path: str, make: Callable[[Model], Answer], counters: Counters | None, *methods: str
+    ) -> list[RawRoute]:
+        find = _per_model(engine, known, make, counters)
         return [_route(f"{ROOT}/models/{{model}}{version}{path}", find, *methods) for version in ("", VERSIONS)]
 
-    def inference(model: Model) -> Handler:
-        counters = engine.counters(model.op.owner, model.operation)
-        return Handler(Inference(engine, plans, model, counters), counters)
+    def inference(model: Model) -> Answer:
+        return Inference(engine, plans, model, engine.counters(model.op.owner, model.operation))
 
     def documents(path: str, document: Callable[[Model], Any], counters: Counters = catalogue) -> list[RawRoute]:
-        return of_models(path, lambda model: Handler(_page("GET", lambda body: document(model)), counters), "GET")
+        def make(model: Model) -> Answer:
+            async def answer(request: Request) -> None:
+                reply = await described(engine, request, model.op, lambda: document_reply(document(model)))
+                await send_reply(reply, request)
+
+            return answer
+
+        return of_models(path, make, counters, "GET")
 
     router = APIRouter()
     router.routes += [
-        *of_models(INFER, inference, "POST"),
+        *of_models(INFER, inference, None, "POST"),
         # Before the models, so that no model replaces them.
         page(STATISTICS, "GET", lambda body: statistics(engine, list(known.values())), catalogue),
         *documents("", Model.metadata),
@@ -96,7 +106,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         *documents("/ready", lambda model: _ready(engine, {"name": model.name}), health),
         *documents("/stats", lambda model: statistics(engine, [model])),
         *documents(TRACE_PAGE, lambda model: TRACE, other),
-        *of_models(TRACE_PAGE, lambda model: Handler(_refusal(TRACE_IS_FIXED), other), "POST"),
+        *of_models(TRACE_PAGE, lambda model: _refusal(TRACE_IS_FIXED), other, "POST"),
         *(page(path, "GET", lambda body: server, catalogue) for path in (ROOT, f"{ROOT}/")),
         page(INDEX, "POST", partial(_index, engine, list(known)), catalogue),
         page(LIVE, "GET", lambda body: {"live": True}, health),
@@ -118,12 +128,22 @@ def _route(path: str, find: Find, *methods: str) -> RawRoute:
     return RawRoute(path, find, methods=[*methods], **_OPTIONS)
 
 
-def _per_model(engine: Engine, known: Mapping[str, Model], make: Callable[[Model], Handler]) -> Find:
-    """Return the function that finds the handler of a model, which ``make`` makes; it keeps those used last."""
+def _per_model(
+    engine: Engine, known: Mapping[str, Model], make: Callable[[Model], Answer], own_counters: Counters | None
+) -> Find:
+    """Return what finds the handler of a model, which ``make`` makes in no time.
 
-    @lru_cache(maxsize=HANDLERS)
-    def handler(model: str, version: str, ops: tuple[Op, ...]) -> Handler:
-        found = known.get(model) or next((one for op in ops if (one := models([op]).get(model)) is not None), None)
+    The counters are those of the model's operation, unless the requests have their ``own_counters``.
+    """
+
+    def counters(model: str, version: str = VERSION) -> Counters:
+        owner, last = engine.owner(model), model.rpartition(".")[2]
+        if not owner:
+            return engine.counters("", "other")
+        return own_counters or engine.counters(owner, last if last in OPERATIONS else "forward")
+
+    async def handler(request: Request, model: str, version: str = VERSION) -> Answer:
+        found = known.get(model) or await _other_model(engine, request, model)
         if found is None:
             for op in engine.registry.unavailable:
                 if op.name == model.partition(".")[0]:
@@ -133,18 +153,26 @@ def _per_model(engine: Engine, known: Mapping[str, Model], make: Callable[[Model
             raise NotFound(f"model {model}: expected version {VERSION}, got {version!r}")
         return make(found)
 
-    def find(model: str, version: str = VERSION) -> Handler:
-        return handler(model, version, () if model in known else tuple(_ops(engine, model)))
-
-    return find
+    return Find(counters, handler)
 
 
-def _ops(engine: Engine, name: str) -> Iterator[Op]:
-    """Yield the ops that a model may be one of: its name ends in an operation on the op, or is that of the op."""
-    for op in (name.rpartition(".")[0], name):
-        if "." in op:
-            with suppress(NotFound):
-                yield engine.op(op)
+@Kept
+def _models_of(op: Op) -> Mapping[str, Model]:
+    return models([op])
+
+
+async def _other_model(engine: Engine, request: Request, name: str) -> Model | None:
+    """Return the model of a derived op or of a posted graph: an operation on it, or the op; ``None`` if none has it."""
+    for op_name in (name.rpartition(".")[0], name):
+        if "." not in op_name:
+            continue
+        with suppress(NotFound):
+            op = await find_op(engine, request, op_name)
+            if not _models_of.is_known(op):
+                await described(engine, request, op, partial(_models_of, op))
+            if (model := _models_of(op).get(name)) is not None:
+                return model
+    return None
 
 
 async def _unknown(request: Request) -> None:

@@ -8,12 +8,12 @@ many calls. An op of any rank, with ``...`` in a shape, has no such calls: its a
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from app.autodiff.binding import shape_text
+from app.autodiff.kept import Kept
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, unprocessable, wrong
 from app.execution.calls import Work
@@ -93,7 +93,7 @@ def points_of(op: Op, endpoint: Endpoint, fields: Fields) -> Points | None:
     return Points(shape, {**fields, **whole}, shared)
 
 
-@cache
+@Kept
 def _ranks(op: Op) -> Mapping[str, int] | None:
     """Return the rank of every input and output, ``None`` for an op with an input of any rank."""
     if any("..." in slot.shape for slot in op.inputs):

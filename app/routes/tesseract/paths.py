@@ -7,13 +7,14 @@ list or a number. Typed arrays determine the op's type variable; lists and numbe
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 from fastapi import APIRouter
 
 from app.autodiff.binding import bind_shapes, bind_spec
 from app.autodiff.derivatives import Absent, Derivative, output_shapes
+from app.autodiff.kept import Kept
 from app.autodiff.point import Point
 from app.errors import (
     MAX_ENTRIES,
@@ -30,13 +31,14 @@ from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
-from app.http.route import Answer, Handler, RawRoute, RestRoute, always
-from app.requests.answering import Reply, answer, off_loop, send_reply
+from app.http.route import Answer, Find, RawRoute, RestRoute, always
+from app.requests.answering import Reply, answer, send_reply
+from app.requests.brief import reading
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans, Tree
-from app.routes.protocol import HANDLERS, document_reply, zeros
+from app.routes.protocol import described, document_reply, find_op, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
     decode,
@@ -65,60 +67,71 @@ _FIELDS = {"attrs": "inputs", "cotangents": "cotangent_vector", "tangents": "tan
 
 def routes(engine: Engine, plans: Plans) -> APIRouter:
     """Return the routes of every op, under its prefix. An op has only the endpoints that can answer."""
-    catalogue, health = (engine.counters("", label) for label in ("catalogue", "health"))
 
-    def make(name: str, op: Op) -> Handler:
-        if name not in names(op):
-            raise _unknown(op, name)
+    def make(name: str, op: Op) -> Answer:
         match name:
             case "openapi.json":
-                return Handler(_page(cache(lambda: document_reply(openapi(op)))), catalogue)
+                return partial(_description, engine, op)
             case "health":
-                return Handler(_page(partial(document_reply, {"status": "ok"})), health)
+                return _healthy
             case "abstract_eval":
-                return Handler(partial(_abstract_eval, engine, op), catalogue)
+                return partial(_abstract_eval, engine, op)
             case _:
-                endpoint = endpoints(op)[name]
-                counters = engine.counters(op.owner, endpoint.operation)
-                return Handler(_Computation(engine, plans, op, endpoint, counters), counters)
+                endpoint = next(each for each in ENDPOINTS if each.name == name)
+                return _Computation(engine, plans, op, endpoint, engine.counters(op.owner, endpoint.operation))
 
     async def unknown(request: Request) -> None:
         name, _, endpoint = request.path.removeprefix(PREFIX).partition("/")
-        raise _unknown(engine.op(name), endpoint)
+        op = await find_op(engine, request, name)
+        raise _unknown(op, endpoint, await described(engine, request, op, partial(names, op)))
 
-    def route(name: str, method: str = "POST") -> RawRoute:
-        handler = lru_cache(maxsize=HANDLERS)(partial(make, name))
+    def route(name: str, label: str, method: str = "POST") -> RawRoute:
+        kept = Kept(partial(make, name))
 
-        def find(op: str) -> Handler:
-            return handler(engine.op(op))
+        async def handler(request: Request, op: str) -> Answer:
+            found = await find_op(engine, request, op)
+            known = names(found) if names.is_known(found) else None
+            if known is None:
+                known = await described(engine, request, found, partial(names, found))
+            if name not in known:
+                raise _unknown(found, name, known)
+            return kept(found)
 
+        def counters(op: str) -> Counters:
+            owner = engine.owner(op)
+            return engine.counters(owner if label in OPERATIONS else "", label if owner else "other")
+
+        find = Find(counters, handler)
         return RawRoute(f"{PREFIX}{{op}}/{name}", find, methods=[method], dialect=dialect, include_in_schema=False)
 
     other = always(unknown, engine.counters("", "other"))
     router = APIRouter()
-    router.routes += [*(route(endpoint.name) for endpoint in ENDPOINTS), route("abstract_eval")]
-    router.routes += [route("openapi.json", "GET"), route("health", "GET")]
+    router.routes += [*(route(endpoint.name, endpoint.operation) for endpoint in ENDPOINTS)]
+    router.routes += [route("abstract_eval", "catalogue"), route("openapi.json", "catalogue", "GET")]
+    router.routes.append(route("health", "health", "GET"))
     router.routes.append(RestRoute(f"{PREFIX}{{rest:path}}", other, dialect=dialect, include_in_schema=False))
     return router
 
 
+@Kept
 def names(op: Op) -> list[str]:
     """Return the names of the endpoints of an op."""
     return ["openapi.json", "health", *(["abstract_eval"] if has_abstract_eval(op) else []), *endpoints(op)]
 
 
-def _unknown(op: Op, endpoint: str) -> NotFound:
-    return NotFound(f"unknown endpoint {endpoint!r} of op {op.name}; {did_you_mean(endpoint, names(op))}")
+def _unknown(op: Op, endpoint: str, known: list[str]) -> NotFound:
+    return NotFound(f"unknown endpoint {endpoint!r} of op {op.name}; {did_you_mean(endpoint, known)}")
 
 
-def _page(reply: Callable[[], Reply]) -> Answer:
-    """Return what sends a document about an op."""
+async def _healthy(request: Request) -> None:
+    await request.read()  # the client sends a body with a GET
+    await send_reply(document_reply({"status": "ok"}), request)
 
-    async def page(request: Request) -> None:
-        await request.read()  # the client sends a body with a GET
-        await send_reply(reply(), request)
 
-    return page
+async def _description(engine: Engine, op: Op, request: Request) -> None:
+    """Send the OpenAPI document of an op."""
+    await request.read()  # the client sends a body with a GET
+    await send_reply(await described(engine, request, op, lambda: document_reply(openapi(op))), request)
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,10 @@ class _Computation:
         await answer(self.engine, request, read, await request.read(), self.op.owner)
 
     def _call(self, encoding: Encoding, body: Body) -> Call:
+        with reading(self.op, self.endpoint.operation, len(body)):
+            return self._read(encoding, body)
+
+    def _read(self, encoding: Encoding, body: Body) -> Call:
         document = _document(self.op, body)
         native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
@@ -193,7 +210,7 @@ async def _abstract_eval(engine: Engine, op: Op, request: Request) -> None:
     """Infer the shapes and dtypes of an op's outputs from those of its inputs."""
     _encoding(request)
     body = await request.read()
-    await send_reply(await off_loop(partial(_infer_shapes, engine, op), body), request)
+    await send_reply(await described(engine, request, op, partial(_infer_shapes, engine, op, body)), request)
 
 
 def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:

@@ -19,6 +19,7 @@ from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
+from app.requests.brief import reading
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
@@ -115,7 +116,19 @@ ACTIONS: Mapping[str, Action] = {
 def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Call:
     """Return the call of a request. Check the model first, then its support for the action, then the other fields."""
     fields = fields_of(body, partial(fast_json.parse, places=_places))
-    op = models.op(name_of(fields))
+    op = models.op_at_hand(name_of(fields))
+    with reading(op, action.operation.name, len(body)):
+        models.check(op)
+        _check_support(op, action)
+        model, native, select = _native(models, op, action, fields)
+        counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
+        reply = partial(_reply, select, model, user_agent)
+        with relocate_errors(partial(_client_loc, model)):
+            return plans.plan(action.operation, op, native).call(native, reply, counters, fields.sources)
+
+
+def _check_support(op: Op, action: Action) -> None:
+    """Raise ``UnsupportedFeature`` for an action that a model does not have."""
     if not supports(op, action):
         claim, reason = op.claim(op.attrs()), "which is not differentiable"
         if not has_order(op, claim, _ORDERS[action.name]):
@@ -123,6 +136,10 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
         elif not claim.linear:
             reason = "whose gradient is not linear in the cotangent"
         raise UnsupportedFeature(f"{action.name} is not supported by model {op.name}, {reason}")
+
+
+def _native(models: Models, op: Op, action: Action, fields: Fields) -> tuple[Model, Fields, Select]:
+    """Return the model of a request, the fields of the native one, and what selects the output of its result."""
     refuse_unknown(fields, ("name", "config", "input", *action.fields))
     for name in ("input", *action.fields):
         if name not in fields:
@@ -130,10 +147,7 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
     model = models.model(op, fields.get("config", {}))
     directions, select = action.translate(model, fields)
     native = {"inputs": _inputs(model, fields["input"]), "attrs": model.attrs, "dtype": model.dtype, **directions}
-    counters = engine.counters(op.owner, "hvp" if action.operation is HESSIAN else action.operation.name)
-    reply = partial(_reply, select, model, user_agent)
-    with relocate_errors(partial(_client_loc, model)):
-        return plans.plan(action.operation, op, native).call(native, reply, counters, fields.sources)
+    return model, native, select
 
 
 def _places(request: dict[str, Any]) -> list[fast_json.Place]:

@@ -18,6 +18,7 @@ import orjson
 
 from app.autodiff.binding import bind_dtype, bind_shapes, bind_spec
 from app.autodiff.derived import derivations, derive
+from app.autodiff.kept import Kept
 from app.autodiff.point import Side
 from app.errors import Loc, NotFound, PullbackError, Unprocessable, near, unprocessable, wrong
 from app.execution.engine import Engine
@@ -33,6 +34,8 @@ Shape = tuple[int, ...]
 CONFIG = ("shape", "dtype", "attrs", "nonfinite")
 # The longest config in bytes whose model is cached.
 MAX_CACHED_CONFIG = 1 << 12
+# How many models of an op are kept.
+MODELS = 16
 
 
 class Vector(NamedTuple):
@@ -78,15 +81,17 @@ class Models:
         ops = [each for op in registered for each in (op, *(derive(op, derivation) for derivation in derivations(op)))]
         return [op.name for op in ops if is_model(op)]
 
-    def op(self, name: object) -> Op:
-        """Return the op of a model; raises ``Unprocessable`` or ``NotFound``."""
+    def op_at_hand(self, name: object) -> Op:
+        """Return the op of a model; raises ``Unprocessable``, ``NotFound`` or ``NotAtHand``."""
         if not isinstance(name, str):
             raise wrong(("name",), "expected a string", expected="a string", got=describe(name))
-        op = self._engine.op(name)
+        return self._engine.op_at_hand(name)
+
+    def check(self, op: Op) -> None:
+        """Raise ``NotFound`` for an op that is no model."""
         if not is_model(op):
-            message = f"op {name} cannot be represented as vectors of numbers of known lengths"
-            raise NotFound(f"{message}; expected {near(name, self.names)}")
-        return op
+            message = f"op {op.name} cannot be represented as vectors of numbers of known lengths"
+            raise NotFound(f"{message}; expected {near(op.name, self.names)}")
 
     def model(self, op: Op, config: object) -> Model:
         """Return the model for a config; raises ``Unprocessable``."""
@@ -99,10 +104,10 @@ class Models:
         except TypeError:  # too deeply nested for orjson, so no op accepts it
             text = b""
         is_known = 0 < len(text) <= MAX_CACHED_CONFIG
-        return _known_model(op, text) if is_known else _make_model(op, cast("dict[str, Any]", config))
+        return _known_models(op)(text) if is_known else _make_model(op, cast("dict[str, Any]", config))
 
 
-@lru_cache(maxsize=1 << 12)
+@Kept
 def is_model(op: Op) -> bool:
     """Return whether an op can be configured by an empty config, and has no bools."""
     try:
@@ -112,9 +117,14 @@ def is_model(op: Op) -> bool:
     return all(vector.dtype != "bool" for vector in (*model.inputs, *model.outputs))
 
 
-@lru_cache(maxsize=256)
-def _known_model(op: Op, config: bytes) -> Model:
-    return _make_model(op, orjson.loads(config))
+@Kept
+def _known_models(op: Op) -> Callable[[bytes], Model]:
+    """Return the function that returns the model of an op for a config, and keeps some of them."""
+
+    def model(config: bytes) -> Model:
+        return _make_model(op, orjson.loads(config))
+
+    return lru_cache(maxsize=MODELS)(model)
 
 
 def _make_model(op: Op, config: Mapping[str, Any]) -> Model:

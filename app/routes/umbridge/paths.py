@@ -15,7 +15,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -25,7 +24,7 @@ from app.execution.engine import Engine
 from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
-from app.requests.answering import answer, off_loop, send_reply
+from app.requests.answering import Reply, answer, send_reply
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, content_type
 from app.requests.plans import Plans
@@ -66,18 +65,18 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     models = Models(engine)
 
     async def info(request: Request) -> None:
-        await send_reply(document_reply({"protocolVersion": VERSION, "models": models.names}), request)
+        await send_reply(await _described(engine, request, partial(_info, models)), request)
 
     async def description(request: Request) -> None:
         body = await _body(request)
         try:
-            document = await off_loop(partial(_describe, models, request.path), body)
+            reply = await _described(engine, request, partial(_describe, models, request.path, body))
         except Unprocessable as error:
             is_config = error.entries[0].loc[:1] == ("config",)
             if is_config and request.headers.get(b"user-agent", b"").startswith(REQUESTS):
                 raise UnreadError(error) from None
             raise
-        await send_reply(document_reply(document), request)
+        await send_reply(reply, request)
 
     async def action(request: Request) -> None:
         body = await _body(request)
@@ -104,15 +103,27 @@ async def _body(request: Request) -> Body:
     return await request.read()
 
 
-def _describe(models: Models, path: str, body: Body) -> Mapping[str, Any]:
+async def _described(engine: Engine, request: Request, work: Callable[[], Reply]) -> Reply:
+    """Return a description, made where it holds no other request; its op is not known before."""
+    deadline, suffix = request.deadline.at, request.owner_suffix
+    return await engine.with_ops(lambda: engine.describe(work, INFO + suffix, deadline), deadline, suffix)
+
+
+def _info(models: Models) -> Reply:
+    return document_reply({"protocolVersion": VERSION, "models": models.names})
+
+
+def _describe(models: Models, path: str, body: Body) -> Reply:
     """Return the response to a request that does not run the op."""
     fields = fields_of(body)
-    op = models.op(name_of(fields))
+    op = models.op_at_hand(name_of(fields))
+    models.check(op)
     refuse_unknown(fields, ("name",) if path == MODEL_INFO else ("name", "config"))
     if path == MODEL_INFO:
-        return {"support": {action.name: supports(op, action) for action in ACTIONS.values()}}
+        return document_reply({"support": {action.name: supports(op, action) for action in ACTIONS.values()}})
     field = path[1].lower() + path[2:]
-    return {field: [vector.size for vector in SIZES[field](models.model(op, fields.get("config", {})))]}
+    sizes = [vector.size for vector in SIZES[field](models.model(op, fields.get("config", {})))]
+    return document_reply({field: sizes})
 
 
 def dialect(error: PullbackError, instance: str) -> RenderedError:

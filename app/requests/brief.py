@@ -1,0 +1,61 @@
+"""Which requests may be read on the event loop: those like earlier ones, off the loop, that took no time.
+
+To read a request may run an author's ``validate``, trace an op to choose its mode, and follow shapes through hundreds
+of nodes of a graph. All of this depends on the op, and its time on the size of the request.
+"""
+
+import asyncio
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from app.autodiff.kept import Kept
+from app.runtime.traces import NotTraced
+from ops import Op
+
+# A read is brief if it takes no more CPU time, and no more time altogether: it may wait for the interpreter.
+BRIEF_CPU_S, BRIEF_S = 1.5e-3, 2e-2
+
+
+class NotBrief(Exception):
+    """This read may take long, and must not run on the event loop; ``owner`` is that of the op."""
+
+    def __init__(self, owner: str) -> None:
+        """Take the owner."""
+        super().__init__(owner)
+        self.owner = owner
+
+
+@Kept
+def _are_brief(op: Op) -> dict[tuple[str, int], bool]:
+    """Return whether reads were brief, by their operation and the binary order of magnitude of their size."""
+    del op
+    return {}
+
+
+@contextmanager
+def reading(op: Op, operation: str, size: int) -> Generator[None]:
+    """Inside this block, a request for an op is read whose body has ``size`` bytes.
+
+    Raises ``NotBrief`` on the event loop, unless the last one of this kind was brief.
+    """
+    are_brief, kind = _are_brief(op), (operation, size.bit_length())
+    if not are_brief.get(kind) and _is_on_loop():
+        raise NotBrief(op.owner)
+    began, began_cpu = time.perf_counter(), time.thread_time()
+    try:
+        yield
+    except NotTraced:
+        if _is_on_loop():
+            raise NotBrief(op.owner) from None
+        raise
+    is_brief = time.thread_time() - began_cpu < BRIEF_CPU_S and time.perf_counter() - began < BRIEF_S
+    are_brief[kind] = is_brief
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
