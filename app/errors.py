@@ -4,6 +4,7 @@
 
     PullbackError             status  when
     ├── Malformed             400     the body does not match its content type, or the request is not HTTP
+    │   └── WrongHost         400     the request does not have one valid Host
     ├── Unauthorized          401     no valid key
     ├── Forbidden             403     a page of a foreign origin, a foreign host, or what is disabled
     ├── NotFound              404     no such path, op or operation
@@ -100,6 +101,10 @@ class Malformed(PullbackError):
     """The request is not HTTP, or its body does not match its content type."""
 
     status, title = 400, "Malformed request"
+
+
+class WrongHost(Malformed):
+    """The request does not have one valid ``Host``."""
 
 
 class Unauthorized(PullbackError):

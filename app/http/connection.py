@@ -26,6 +26,9 @@ PIPELINED = 1000
 # How long a connection whose request is refused takes what the client still sends: a close would reset it, and the
 # client could lose the answer.
 LINGER_S = 1.0
+# How long a client that sends no more has waited when it is first asked whether it is still there.
+FIRST_PROBE_S = 0.05
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # How long a connection may still be idle once the server stops.
 IDLE_AT_STOP_S = 1
 ZERO_COPY = "pullback.zero_copy"
@@ -98,6 +101,32 @@ class Connection(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's always closes
+        """Answer what has arrived whole, then close: the client sends no more, but may still read.
+
+        In TLS, the transport closes at once, whatever is returned.
+        """
+        self._leave_fast_path()
+        has_refusal = self._state is State.REFUSED
+        last = None if self.scheme == "https" else self._stop_reading()
+        if last is not None:
+            # A refusal closes the connection itself.
+            last.keep_alive = last.keep_alive and has_refusal
+            self.loop.call_later(FIRST_PROBE_S, self._probe, FIRST_PROBE_S)
+        return last is not None
+
+    def _probe(self, waited_s: float) -> None:
+        """Find out whether the client has closed the connection: only then its system refuses what it receives.
+
+        An interim answer changes nothing: clients skip it.
+        """
+        running = self._running
+        if self.transport.is_closing() or running is None:
+            return
+        if not running.response_started and running.scope["http_version"] == "1.1":
+            self._coalescing.write_response(CONTINUE)
+        self.loop.call_later(waited_s, self._probe, 2 * waited_s)
 
     # What the fast path uses, besides ``parse``.
 
@@ -279,17 +308,22 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: PullbackError) -> None:
         """Read no more requests; send the error after the answers to those that have arrived, and close."""
         self.logger.warning("closing a connection: %s", error.detail)
-        self._state = State.REFUSED
-        self._stop_head_timer()
-        last = self.cycle
-        if self.pipeline and last.more_body:
-            # The error is in the body of this request, which has not begun.
-            self.pipeline.popleft()
-            last = self.pipeline[0][0] if self.pipeline else self._running
-        if last is None or last.response_complete or last.more_body:
+        last = self._stop_reading()
+        if last is None:
             self._send_refusal(error)
         else:
             last.on_response = partial(self._send_refusal, error)
+
+    def _stop_reading(self) -> RequestResponseCycle | None:
+        """Read no more; return the last request that has arrived whole, ``None`` if it has been answered."""
+        self._state = State.REFUSED
+        self._stop_head_timer()
+        last: RequestResponseCycle | None = self.cycle
+        if self.pipeline and self.cycle.more_body:
+            # This request has not begun, and the rest of its body is wrong or missing.
+            self.pipeline.popleft()
+            last = self.pipeline[0][0] if self.pipeline else self._running
+        return None if last is None or last.response_complete or last.more_body else last
 
     def _send_refusal(self, error: PullbackError) -> None:
         if self.transport.is_closing():

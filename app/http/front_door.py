@@ -96,8 +96,9 @@ class FrontDoor:
             self._deadlines, self._deadline_s, request.wait_for_disconnect, request.too_slow, request.turn
         )
         try:
-            # Most requests name the same host as the one before.
-            if host != self._origins.last_host or origin is not None:
+            # Most requests name the same host as the one before, and no header twice.
+            is_usual = host == self._origins.last_host and len(request.headers) == len(request.scope["headers"])
+            if not is_usual or origin is not None:
                 self._origins.check(request, host, origin)
             if self._keys is not None and needs_key(request.path):
                 request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))

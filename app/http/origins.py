@@ -5,6 +5,7 @@ sends the page's origin in ``Origin``. A page can also give its own name the add
 matches, and only ``Host`` shows the foreign name.
 """
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -13,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from app.errors import MAX_GOT, Forbidden, clip
+from app.errors import MAX_GOT, Forbidden, WrongHost, clip
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
 from app.http.request import HEALTH, Request
@@ -24,6 +25,8 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 ALLOWED_METHODS = ("GET", "HEAD", "POST")
 OWN_ORIGIN = "expected the service's own Origin"
+# A name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
+VALID_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow")
 
 
@@ -41,12 +44,18 @@ class Origins:
         self.last_host: bytes | None = None
 
     def check(self, request: Request, host: bytes, origin: bytes | None) -> None:
-        """Raise ``Forbidden`` for a request that names a foreign host, or comes from a page of a foreign origin."""
+        """Raise ``Forbidden`` for a request that names a foreign host, or comes from a page of a foreign origin.
+
+        Raises ``WrongHost`` for one without a valid ``Host``.
+        """
+        _need_host(request, host)
         if host != self.last_host and not request.path.startswith(HEALTH):
             if self._hosts and without_port(host.lower()) not in self._hosts:
                 known = b", ".join(sorted(self._hosts)).decode("latin-1")
                 got = clip(repr(host.decode("latin-1")), MAX_GOT)
                 raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
+            if host and not VALID_HOST.fullmatch(host):
+                raise _wrong_host(clip(repr(host.decode("latin-1")), MAX_GOT))
             self.last_host = host
         if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
             origin = origin.lower()
@@ -96,6 +105,19 @@ def allowed_hosts(settings: Settings) -> frozenset[bytes]:
         own = f"[{settings.host}]" if ":" in settings.host else settings.host
         hosts = (*LOOPBACK_HOSTS, own)
     return frozenset() if ANY in hosts else frozenset(host.lower().encode() for host in hosts)
+
+
+def _need_host(request: Request, host: bytes) -> None:
+    """Raise ``WrongHost`` unless the request has one ``Host``, as HTTP/1.1 demands (RFC 9112, 3.2); 1.0 needs none."""
+    count = sum(name == b"host" for name, _ in request.scope["headers"])
+    if count > 1 or (not count and request.scope.get("http_version") == "1.1"):
+        raise _wrong_host(f"{count} of them")
+    if count and not without_port(host):
+        raise _wrong_host(repr(host.decode("latin-1")))
+
+
+def _wrong_host(got: str) -> WrongHost:
+    return WrongHost(f"expected one Host header, with the host and port of the URL, got {got}")
 
 
 def without_port(host: bytes) -> bytes:

@@ -98,7 +98,7 @@ def test_a_request_in_pieces(service: Service, at: int):
             wire.send(sent[:at], sent[at:], pause_s=WAIT_S)
             assert wire.answer().status == 200
             took = time.monotonic() - began
-            assert WAIT_S <= logged(service, wire)[-1].seconds < took + WAIT_S
+            assert WAIT_S - SLACK_S < logged(service, wire)[-1].seconds < took + WAIT_S
 
 
 def test_a_large_body_in_pieces(service: Service):
@@ -106,7 +106,7 @@ def test_a_large_body_in_pieces(service: Service):
     with Wire(service.port) as wire:
         wire.send(sent[:40], sent[40:-1], sent[-1:], pause_s=WAIT_S)
         assert wire.answer().status == 200
-        assert logged(service, wire)[0].seconds >= 2 * WAIT_S
+        assert logged(service, wire)[0].seconds > 2 * WAIT_S - SLACK_S
 
 
 def test_requests_in_one_piece(service: Service):

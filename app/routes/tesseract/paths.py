@@ -24,6 +24,7 @@ from app.errors import (
     NotFound,
     PullbackError,
     Unprocessable,
+    WrongHost,
     clip,
     did_you_mean,
 )
@@ -252,7 +253,7 @@ def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
 def dialect(error: PullbackError, instance: str) -> RenderedError:
     """Render an error: one in the body as a list of entries, as pydantic does, any other as a sentence."""
     del instance
-    if isinstance(error, Malformed):
+    if isinstance(error, Malformed) and not isinstance(error, WrongHost):
         text = clip(error.detail, MAX_TEXT)
         entry = {"type": "json_invalid", "loc": ["body"], "msg": text, "input": {}, "ctx": {"error": text}}
         return RenderedError(422, JSON, {"detail": [entry]})
