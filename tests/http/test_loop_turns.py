@@ -1,0 +1,224 @@
+"""No request holds the event loop: the longest turn of the loop for every route, with large bodies and large graphs."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from app.graphs.document import MAX_NODES
+from app.requests.answering import SMALL_BODY
+from pullback.safetensors import write
+from tests.http.loop_turns import MeasuredService
+
+# The event loop may be held for 5 ms; the CPU time of a busy machine varies.
+LIMIT_S = 0.012
+# The most characters of a large JSON body, and the numbers of a large binary one.
+LARGE, NUMBERS = 3 << 20, 1 << 20
+Request = tuple[str, dict[str, Any]]
+"""The path of a request, and the arguments of ``httpx``."""
+_numbers = itertools.count()
+
+
+def graph(nodes: int = MAX_NODES) -> dict[str, Any]:
+    """Return a new document with so many nodes, with constants, attributes and ops that check their values."""
+    first = {"name": "a0", "op": "log1pexp", "inputs": {"x": "x"}}
+    others = [
+        {"name": f"a{i}", "op": "multiply", "inputs": {"a": f"a{i - 1}", "b": {"constant": 0.5}}}
+        for i in range(1, nodes)
+    ]
+    return {
+        "doc": str(next(_numbers)),
+        "inputs": ["x"],
+        "nodes": [first, *others],
+        "outputs": {"y": f"a{nodes - 1}"},
+    }
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[MeasuredService]:
+    one = MeasuredService(MAX_JSON_MB="4", MAX_BODY_MB="16", DEADLINE_S="60")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def posted(service: MeasuredService) -> Callable[..., str]:
+    """Post a new graph of so many nodes, and return its name."""
+
+    def post(nodes: int = MAX_NODES) -> str:
+        return service.client.post("/v1/graphs", json=graph(nodes)).raise_for_status().json()["name"]
+
+    return post
+
+
+def number_lists(count: int = 1) -> list[list[float]]:
+    """Return the numbers of one of ``count`` tensors in a small body, and in a large one, as many as fit."""
+    return [[1.0625] * ((size - 500) // 8 // count) for size in (SMALL_BODY, LARGE)]
+
+
+def native(name: str, *fields: str, size: int = 0) -> Iterator[Request]:
+    """Yield requests for an operation of the native API on an op, whose directions have these fields."""
+    for numbers in [[0.5] * size] if size else number_lists(1 + len(fields)):
+        yield f"/v1/ops/square/{name}", {"json": {"inputs": {"x": numbers}, **{f: {"x": numbers} for f in fields}}}
+
+
+def binary(name: str, *fields: str) -> Request:
+    tensors = {f"{field}/x": np.ones(NUMBERS) for field in ("inputs", *fields)}
+    body = b"".join(map(bytes, write(tensors, json.dumps({"dtype": "float64"}))))
+    headers = {"content-type": "application/vnd.safetensors", "accept": "application/vnd.safetensors"}
+    return f"/v1/ops/square/{name}", {"content": body, "headers": headers}
+
+
+def of_graph(op: str, name: str, *fields: str, **more: Any) -> Request:
+    """Return a request for an operation on a graph; not in a mode that traces, which takes long for other reasons."""
+    point = {"x": [0.5, 1.5]}
+    return f"/v1/ops/{op}/{name}", {"json": {"inputs": point, "mode": "eager", **dict.fromkeys(fields, point), **more}}
+
+
+def array(numbers: list[float]) -> dict[str, Any]:
+    return {"shape": [len(numbers)], "dtype": "float64", "data": {"buffer": numbers, "encoding": "json"}}
+
+
+def umbridge(path: str, **fields: Any) -> Iterator[Request]:
+    for numbers in number_lists(1 + [*fields.values()].count(None)):
+        directions = {name: numbers if value is None else value for name, value in fields.items()}
+        config = {"shape": [len(numbers)]}
+        yield path, {"json": {"name": "square", "config": config, "input": [numbers], **directions}}
+
+
+def tesseract(name: str, inputs: str, outputs: str, directions: str = "") -> Iterator[Request]:
+    for numbers in number_lists(2):
+        body: dict[str, Any] = {"inputs": {"x": array(numbers)}, inputs: ["x"], outputs: ["y"]}
+        if directions:
+            body[directions] = {"y" if directions == "cotangent_vector" else "x": array(numbers)}
+        yield f"/tesseract/square/{name}", {"json": body}
+
+
+def infer(path: str) -> Iterator[Request]:
+    for numbers in number_lists():
+        tensor = {"name": "x", "datatype": "FP64", "shape": [len(numbers)], "data": numbers}
+        yield path, {"json": {"inputs": [tensor]}}
+
+
+def cases(post: Callable[..., str]) -> dict[tuple[str, str], list[Request]]:
+    """Return requests by the method and path of their route; ``post`` returns the name of a new graph."""
+
+    def model(path: str) -> list[Request]:
+        graph_model, deep = f"/v2/models/{post()}.hessian{path}", f"/v2/models/{post()}.vjp.jvp{path}"
+        return [(graph_model, {}), (deep, {}), (f"/v2/models/square.vjp.vjp.vjp{path}", {})]
+
+    def models(path: str) -> dict[tuple[str, str], list[Request]]:
+        return {
+            ("GET", f"/v2/models/{{model}}{path}"): model(path),
+            ("GET", f"/v2/models/{{model}}/versions/{{version}}{path}"): model(f"/versions/1{path}"),
+        }
+
+    memory = {
+        ("POST", f"/v2/{kind}sharedmemory/{path}"): [(f"/v2/{kind}sharedmemory/{path}".replace("{region}", "a"), {})]
+        for kind in ("system", "cuda")
+        for path in ("unregister", "region/{region}/unregister")
+    }
+    pages = ["/v2", "/v2/", "/v2/models/stats", "/v2/health/live", "/v2/health/ready", "/v2/trace/setting"]
+    pages += ["/v2/logging", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/Info", "/metrics"]
+    pages += ["/health/live", "/health/ready", "/v1/ops", "/docs", "/docs/", "/openapi.json", "/docs/openapi.json"]
+    pages += ["/", "/explore", "/explore/"]
+    long, document = "x" * 4000, graph()
+    many: dict[str, Any] = {"checks": ["contract"], "ops": ["square"]}
+    config = {"shape": [7], "dtype": "float64"}
+    return {
+        **{("GET", page): [(page, {})] for page in pages},
+        **memory,
+        **models(""),
+        **models("/config"),
+        **models("/ready"),
+        **models("/stats"),
+        **models("/trace/setting"),
+        ("POST", "/v2/models/{model}/trace/setting"): [("/v2/models/square/trace/setting", {"json": {}})],
+        ("POST", "/v2/models/{model}/versions/{version}/trace/setting"): [
+            ("/v2/models/square/versions/1/trace/setting", {"json": {}})
+        ],
+        ("POST", "/v2/trace/setting"): [("/v2/trace/setting", {"json": {}})],
+        ("POST", "/v2/logging"): [("/v2/logging", {"json": {}})],
+        ("POST", "/v2/repository/index"): [("/v2/repository/index", {"json": {"ready": True}})],
+        ("POST", "/v2/models/{model}/infer"): [
+            *infer("/v2/models/square/infer"),
+            *infer("/v2/models/square.vjp/infer"),
+        ],
+        ("POST", "/v2/models/{model}/versions/{version}/infer"): [*infer("/v2/models/square/versions/1/infer")],
+        ("GET", "/v2/{rest:path}"): [(f"/v2/{long}", {})],
+        ("GET", "/tesseract/{rest:path}"): [(f"/tesseract/square/{long}", {}), (f"/tesseract/{long}/apply", {})],
+        ("GET", "/tesseract/{op}/openapi.json"): [(f"/tesseract/{post()}/openapi.json", {})],
+        ("GET", "/tesseract/{op}/health"): [(f"/tesseract/{post()}/health", {})],
+        ("POST", "/tesseract/{op}/abstract_eval"): [
+            (f"/tesseract/{post()}/abstract_eval", {"json": {"inputs": {"x": {"shape": [3], "dtype": "float64"}}}})
+        ],
+        ("POST", "/tesseract/{op}/apply"): [
+            ("/tesseract/square/apply", {"json": {"inputs": {"x": array(numbers)}}}) for numbers in number_lists()
+        ],
+        ("POST", "/tesseract/{op}/jacobian"): [
+            (
+                f"/tesseract/{name}/jacobian",
+                {"json": {"inputs": {"x": array([0.5] * 300)}, "jac_inputs": ["x"], "jac_outputs": ["y"]}},
+            )
+            for name in ("square", "square.vjp")
+        ],
+        ("POST", "/tesseract/{op}/jacobian_vector_product"): [
+            *tesseract("jacobian_vector_product", "jvp_inputs", "jvp_outputs", "tangent_vector")
+        ],
+        ("POST", "/tesseract/{op}/vector_jacobian_product"): [
+            *tesseract("vector_jacobian_product", "vjp_inputs", "vjp_outputs", "cotangent_vector")
+        ],
+        ("POST", "/Evaluate"): [*umbridge("/Evaluate")],
+        ("POST", "/Gradient"): [*umbridge("/Gradient", outWrt=0, inWrt=0, sens=None)],
+        ("POST", "/ApplyJacobian"): [*umbridge("/ApplyJacobian", outWrt=0, inWrt=0, vec=None)],
+        ("POST", "/ApplyHessian"): [*umbridge("/ApplyHessian", outWrt=0, inWrt1=0, inWrt2=0, sens=None, vec=None)],
+        ("POST", "/ModelInfo"): [("/ModelInfo", {"json": {"name": name}}) for name in (f"{post()}.vjp", "no")],
+        ("POST", "/InputSizes"): [("/InputSizes", {"json": {"name": post(), "config": config}})],
+        ("POST", "/OutputSizes"): [("/OutputSizes", {"json": {"name": post(), "config": config}})],
+        ("POST", "/v1/graphs"): [("/v1/graphs", {"json": each}) for each in (graph(), graph() | {"doc": "x" * 4096})],
+        ("PUT", "/v1/graphs/{name}"): [(f"/v1/graphs/{post()}", {"json": document})],
+        ("GET", "/v1/graphs/{name}"): [(f"/v1/graphs/{post()}", {})],
+        ("GET", "/v1/ops/{op}"): [
+            (f"/v1/ops/{name}", {}) for name in (post(), f"{post()}.vjp.jvp.vjp", "log1pexp.vjp.vjp.vjp")
+        ],
+        ("GET", "/v1/ops/{op}/source"): [("/v1/ops/square/source", {}), (f"/v1/ops/{post()}/source", {})],
+        ("GET", "/explore/{op}"): [(f"/explore/{long}", {})],
+        ("GET", "/explore/{op}/"): [(f"/explore/{long}/", {})],
+        ("GET", "/explore/static/{version}/{path:path}"): [("/explore/static/0/explorer.html", {})],
+        ("GET", "/v1/ops/{op}/{operation}"): [(f"/v1/ops/square/{long}", {})],
+        ("POST", "/v1/ops/{op}/forward"): [*native("forward"), binary("forward"), of_graph(post(), "forward")],
+        ("POST", "/v1/ops/{op}/gradients"): [*native("gradients"), of_graph(post(), "gradients")],
+        ("POST", "/v1/ops/{op}/vjp"): [*native("vjp"), binary("vjp"), of_graph(post(), "vjp")],
+        ("POST", "/v1/ops/{op}/jvp"): [*native("jvp", "tangents"), of_graph(post(), "jvp", "tangents")],
+        ("POST", "/v1/ops/{op}/hvp"): [*native("hvp", "vectors"), of_graph(post(), "hvp", "vectors")],
+        ("POST", "/v1/ops/{op}/jacobian"): [*native("jacobian", size=500), of_graph(post(), "jacobian")],
+        ("POST", "/v1/ops/{op}/hessian"): [*native("hessian", size=300), of_graph(post(), "hessian")],
+        ("POST", "/v1/ops/{op}/numeric"): [*native("numeric", size=200), of_graph(post(20), "numeric")],
+        ("POST", "/v1/ops/{op}/verify"): [*native("verify", "gradients"), of_graph(post(20), "verify", "gradients")],
+        ("POST", "/v1/ops/{op}/check"): [("/v1/ops/square/check", {"json": {"checks": ["contract"]}})],
+        ("POST", "/v1/checks"): [("/v1/checks", {"json": many}), ("/v1/checks", {"json": {"ops": [long] * 1000}})],
+    }
+
+
+@pytest.mark.slow
+def test_no_request_holds_the_event_loop(service: MeasuredService, posted: Callable[..., str]) -> None:
+    contexts = iter_route_contexts(service.app.routes)
+    routes = [(context.path, context.original_route) for context in contexts]
+    expected = {(m, p) for p, route in routes if isinstance(route, APIRoute) for m in route.methods or ()}
+    found = cases(posted)
+    assert found.keys() == expected, "each route needs a case here: its largest legal bodies"
+    slow = list[str]()
+    for (method, route), requests in found.items():
+        for path, options in requests:
+            # Twice: the first request of its kind, and one that may take the fast path or be read at once.
+            for attempt in ("first", "second"):
+                request = service.client.build_request(method, path, **options)
+                seconds, response = service.longest_turn_s(request)
+                assert response.status_code != 500, response.text
+                if seconds > LIMIT_S:
+                    slow.append(f"{method} {route} ({path[:60]}, {attempt}): {1e3 * seconds:.1f} ms")
+    assert not slow, "\n".join(slow)
