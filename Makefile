@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -241,6 +241,11 @@ QUICK :=
 ONLY :=
 bench-ops: $(VENV)/.installed-cpu native ## measure the gradient of every op, next to UM-Bridge with NumPy
 	@$(VENV)/bin/python -m benchmarks.ops $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+# Another version beside this one, by default the last release: make bench-against REV=main QUICK=1 ONLY=UM-Bridge
+REV :=
+bench-against: $(VENV)/.installed-cpu native ## compare the CPU time per request with that of another version (REV=...)
+	@$(VENV)/bin/python -m benchmarks.against $(REV) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md

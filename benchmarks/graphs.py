@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.commit import described
 from benchmarks.graph_pages import chain_page
 from benchmarks.pages import table
 from benchmarks.processes import Server
@@ -45,7 +46,7 @@ def main() -> None:
     with Server("pullback_graphs") as server, Client(f"http://127.0.0.1:{server.port}") as client:
         tables = [loss_table(server, client), *(chain_table(server, client, n) for n in SIZES)]
     head = (__doc__ or "").split("\n\n", 1)[1].replace("``", "`").strip()
-    RESULT.write_text("\n\n".join(["# Graphs of ops", head, *tables]) + "\n")
+    RESULT.write_text("\n\n".join(["# Graphs of ops", head, *tables, f"Commit {described()}."]) + "\n")
     print(RESULT.read_text())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.cells import Outcome, figure
+from benchmarks.commit import described
 from benchmarks.op_cases import SIZES
 from benchmarks.op_goals import CONNECTIONS, Measured, Verdict, median, verdicts
 from benchmarks.op_requests import OURS, PEER
@@ -110,6 +111,7 @@ def _figure(verdict: Verdict, op: str, value: float) -> str:
 def _where(run: Run) -> list[str]:
     rounds = [len(one.call.samples) for one in run.found]
     return [
+        f"- Commit {described()}.",
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
         f"- Rounds of a case: {min(rounds, default=0)} to {max(rounds, default=0)}; a busy machine has time for fewer.",
         f"- Pullback: {own_versions()}.",
@@ -129,7 +131,8 @@ def summary(run: Run) -> str:
             of_rates = {one.case.op: one.rate_ratio(c) for one in cases}
             of_cpu = {one.case.op: one.cpu_us(c) for one in cases}
             rows.append((size, str(c), _range(of_rates, "x"), _range(of_cpu, " µs")))
-    text = f"{len({one.case.op for one in run.found})} ops ([the figures of each](../benchmarks/results/{PAGE})):"
+    count, page = len({one.case.op for one in run.found}), f"[the figures of each](../benchmarks/results/{PAGE})"
+    text = f"{count} ops, at commit {described()} ({page}):"
     return f"{text}\n\n{table(head, rows)}"
 
 

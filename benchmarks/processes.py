@@ -157,13 +157,16 @@ def _run(command: list[str]) -> None:
 class Server:
     """A server in a separate process and process group; as a context manager it stops at the end."""
 
-    def __init__(self, name: str) -> None:
-        """Start it and wait until it answers; raise ``Unavailable`` if it does not."""
+    def __init__(self, name: str, root: Path = ROOT, python: Path | None = None) -> None:
+        """Start it and wait until it answers; raise ``Unavailable`` if it does not.
+
+        Pullback may be started from the checkout ``root`` of another version, with the ``python`` of that one.
+        """
         recipe = RECIPES[name]
         self.name, self.port = name, free_port()
-        python = install(name, recipe)
+        python = python or install(name, recipe)
         (BUILD / "logs").mkdir(parents=True, exist_ok=True)
-        self._log = BUILD / "logs" / f"{name}.log"
+        self._log = BUILD / "logs" / f"{name}.log" if root == ROOT else BUILD / "logs" / f"{name}-{root.name}.log"
         self._scratch = tempfile.TemporaryDirectory(prefix="pullback-bench-")
         self.scratch = Path(self._scratch.name)
         own = {"PULLBACK_HOST": HOST, "PULLBACK_PORT": str(self.port)}
@@ -171,7 +174,7 @@ class Server:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 recipe.command(python, self.port),
-                cwd=ROOT,
+                cwd=root,
                 env={**environment(), **own, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

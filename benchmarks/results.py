@@ -11,6 +11,7 @@ from benchmarks import clients
 from benchmarks.alone import Alone
 from benchmarks.candidates import CANDIDATES
 from benchmarks.cells import LARGE, Cell, Outcome, duration, figure
+from benchmarks.commit import described
 from benchmarks.fast_path import Express, Pair
 from benchmarks.pages import table
 from benchmarks.processes import versions
@@ -106,7 +107,8 @@ def summary(run: Run) -> str:
         outcomes = [run.found[cell].get(name) for name in (ours, *SUMMARIZED.values())]
         rows.append([f"{cell.n:,}", str(cell.connections), *map(_both, outcomes)])
     head = ("numbers", "connections", "Pullback", *SUMMARIZED)
-    return f"Gradients per second, and in brackets the server's CPU time per gradient:\n\n{table(head, rows)}"
+    what = f"Gradients per second, and in brackets the server's CPU time per gradient, at commit {described()}:"
+    return f"{what}\n\n{table(head, rows)}"
 
 
 def _both(outcome: Outcome | None) -> str:
@@ -161,6 +163,7 @@ def where(run: Run) -> str:
     """Return the machine, the versions, and the missing servers with the reasons."""
     servers = dict.fromkeys(CANDIDATES[name].server for name in run.names)
     lines = [
+        f"- Commit {described()}.",
         f"- {run.kind}; {machine()}; Linux, Python {platform.python_version()}.",
         f"- Pullback and the echoes: {own_versions()}.",
         *(f"- {server}: {versions(server, *PEERS[server])}." for server in servers if server in PEERS),
