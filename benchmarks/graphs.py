@@ -24,6 +24,7 @@ from benchmarks.pages import table
 from benchmarks.processes import Server
 from ops import Array
 from pullback import Client
+from pullback.compose import Value
 
 RESULT = Path(__file__).parent / "results" / "graphs.md"
 ROUNDS, CALLS, WARM_UP_S = 15, 20, 3.0
@@ -53,7 +54,11 @@ def main() -> None:
 def loss_table(server: Server, client: Client) -> str:
     """Return the table of log(1 + exp |a x|)."""
     log1pexp, safe_norm, matvec = map(client.op, ("log1pexp", "safe_norm", "matvec"))
-    graph, page = client.compose(lambda a, x: log1pexp(safe_norm(matvec(a, x)))), client.op("loss_page")
+
+    def loss(a: Value, x: Value) -> Value:
+        return log1pexp(safe_norm(matvec(a, x)))
+
+    graph, page = client.compose(loss), client.op("loss_page")
     rng = np.random.default_rng(0)
     points = [{"a": random(rng, SIDE, SIDE), "x": random(rng, SIDE)} for _ in range(CALLS)]
     v = random(rng, SIDE)
