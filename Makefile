@@ -21,10 +21,14 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+# An op whose C++ does not compile is unavailable, and the service says why; the others are served.
+install: $(VENV)/bin/pullback build/tensorflow.flags ## install the service and the command .venv/bin/pullback, and build the C++ ops
+	@$(BUILD_LIBRARIES) || echo "Some C++ ops are not built, and unavailable: see the errors above." >&2
 
 # The application reads PULLBACK_HOST and PULLBACK_PORT; HOST and PORT override them.
 ifdef HOST
@@ -37,9 +41,7 @@ ifdef RELOAD
 serve: export PULLBACK_RELOAD := $(RELOAD)
 endif
 
-# An op whose C++ does not compile is unavailable, and the service says why; the others are served.
-serve: $(VENV)/bin/pullback build/tensorflow.flags ## run the service (HOST=... and PORT=... set the address, RELOAD=1 reads saved pages)
-	@$(BUILD_LIBRARIES) || echo "Some C++ ops are not built, and unavailable: see the errors above." >&2
+serve: install ## run the service (HOST=... and PORT=... set the address, RELOAD=1 reads saved pages)
 	@exec $(VENV)/bin/python -m app
 
 # What breaks most often comes first: a broken tree fails within seconds.

@@ -141,7 +141,7 @@ def _crash(running: Progress, ended: Ended, pages: Sequence[Path], seed: int) ->
     # A page or a graph has the name of its op.
     what = [str(page) for page in pages if page.name.partition(".")[0] == running.op] or [running.op]
     entry["reproduce"] = shlex.join(["pullback", "check", *what, "--check", running.check, "--seed", str(seed)])
-    head = {"op": running.op, "verdict": "fail", "sentence": f"{running.op}: 1 of 1 checks fail: {running.check}"}
+    head = {"op": running.op, "verdict": "fail", "sentence": f"{running.op}: 1 of 1 check failed: {running.check}"}
     return report({**head, "seed": seed, **counts, "unfinished": 0, "coverage": [], "checks": [entry]})
 
 

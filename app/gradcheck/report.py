@@ -31,6 +31,7 @@ from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line, own_line
 from ops import Op
 from pullback import __version__
+from pullback.counted import counted
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 
@@ -252,9 +253,9 @@ class Report:
         count = {verdict: sum(entry["verdict"] == verdict for entry in entries) for verdict in VERDICTS}
         failed = sorted({entry["check"] for entry in entries if entry["verdict"] == "fail"})
         if failed:
-            parts = [f"{count['fail']} of {len(entries)} checks fail: {', '.join(failed)}"]
+            parts = [f"{count['fail']} of {counted(len(entries), 'check')} failed: {', '.join(failed)}"]
         else:
-            parts = [f"{count['pass']} checks pass"]
+            parts = [f"{counted(count['pass'], 'check')} passed"]
         parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
         parts += [f"{count['error']} broke off"] if count["error"] else []
         parts += [f"{unfinished} not run: out of time"] if unfinished else []

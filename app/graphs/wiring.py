@@ -14,6 +14,7 @@ from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from app.tensors.validation import entries
 from ops import BOOL, Array, Attrs, Op
+from pullback.counted import counted
 
 FindOp: TypeAlias = Callable[[str], Op]
 """Returns the op with a name; raises ``NotFound``."""
@@ -156,7 +157,7 @@ def _by_name(described: GraphNode, op: Op, at: Loc) -> Mapping[str, tuple[str | 
     what = f"op {described.op} of node {described.name}"
     if isinstance(described.inputs, list):
         if len(described.inputs) != len(slots):
-            message, expected = f"{what} has {len(slots)} inputs", f"one for each of {', '.join(slots)}"
+            message, expected = f"{what} has {counted(len(slots), 'input')}", f"one for each of {', '.join(slots)}"
             raise wrong((*at, "inputs"), message, expected=expected, got=str(len(described.inputs)))
         return {
             name: (each, (*at, "inputs", i)) for i, (name, each) in enumerate(zip(slots, described.inputs, strict=True))

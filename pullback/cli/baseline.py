@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pullback.baselines import Difference, Document, differences, read
 from pullback.cli.console import STYLES, print_indented, styled
+from pullback.counted import counted
 from pullback.errors import BadArgument
 from pullback.reports import Report
 
@@ -40,7 +41,7 @@ def lines(difference: Difference, *, only_beyond: bool = False) -> list[str]:
     """Return what differs, a line each; with ``only_beyond``, not what moved within its error bar."""
     moves = [move for move in difference.moves if move.is_beyond or not only_beyond]
     found = [*difference.verdicts, *(move.sentence for move in moves[:MOST_MOVES])]
-    found += [f"and {len(moves) - MOST_MOVES} more arrays"] if len(moves) > MOST_MOVES else []
+    found += [f"and {counted(len(moves) - MOST_MOVES, 'more array')}"] if len(moves) > MOST_MOVES else []
     return found + ([difference.incomparable] if difference.incomparable else [])
 
 
@@ -58,5 +59,6 @@ def print_differences(out: Console, found: Sequence[Difference], path: Path | No
     if not quiet:
         numbers, moved = sum(each.compared for each in found), sum(bool(each.moves) for each in found)
         beyond = sum(each.is_beyond for each in found)
-        text = f"against {path}: {numbers} numbers; {moved} of {len(found)} ops moved, {beyond} beyond the error bars"
+        of_ops = f"{moved} of {counted(len(found), 'op')} moved"
+        text = f"against {path}: {counted(numbers, 'number')}; {of_ops}, {beyond} beyond the error bars"
         out.print(styled(text, "bold"))

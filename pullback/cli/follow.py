@@ -11,6 +11,7 @@ from rich.table import Column
 from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.tables import Table, print_table
+from pullback.counted import counted
 from pullback.reports import Event, Progress, Report, Start, Summary
 
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
@@ -123,6 +124,6 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         numbers = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
         numbers += f", {summary.errors} with a fault of the checker" if summary.errors else ""
         numbers += f", {summary.unfinished} out of time" if summary.unfinished else ""
-        out.print(styled(f"{numbers} of {len(outcome.reports)} ops in {summary.seconds:.1f} s", "bold"))
+        out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
     if outcome.is_interrupted:
-        out.print(styled(f"interrupted: {len(outcome.reports)} of {outcome.ops} ops are checked", "bold yellow"))
+        out.print(styled(f"interrupted: checked {len(outcome.reports)} of {counted(outcome.ops, 'op')}", "bold yellow"))

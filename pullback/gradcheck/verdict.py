@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pullback.counted import counted
 from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import Status
@@ -204,13 +205,14 @@ class Comparison:
             case "fail":
                 sentence = self._failure(what, against)
             case "pass":
-                sentence = f"{what} agrees with {against} at {_points(self.points - self.inconclusive.total())}"
+                compared = self.points - self.inconclusive.total()
+                sentence = f"{what} agrees with {against} at {counted(compared, 'point')}"
                 if self.inconclusive:
                     sentence += f"; inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
                 if compared := self.points - self.inconclusive.total():
-                    sentence += f"; it agrees at {_points(compared)}, which is too few"
+                    sentence += f"; it agrees at {counted(compared, 'point')}, which is too few"
             case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
@@ -230,7 +232,7 @@ class Comparison:
 
     @property
     def _reasons(self) -> str:
-        return ", ".join(f"{_points(count)} ({reason})" for reason, count in self.inconclusive.items())
+        return ", ".join(f"{counted(count, 'point')} ({reason})" for reason, count in self.inconclusive.items())
 
     def _failure(self, what: str, against: str) -> str:
         worst = self.worst
@@ -241,7 +243,7 @@ class Comparison:
         analytic, numeric = _distinct_texts(worst.analytic, worst.numeric)
         bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and math.isfinite(worst.error_bar) else ""
         sentence = f"{what}{index}{at} is {analytic}, but {against} is {numeric}{bar}"
-        return f"{sentence}; {self.wrong} of {_points(self.points)} wrong{self._pattern}"
+        return f"{sentence}; {self.wrong} of {counted(self.points, 'point')} wrong{self._pattern}"
 
     @property
     def _pattern(self) -> str:
@@ -291,7 +293,3 @@ def _distinct_texts(one: float, other: float) -> tuple[str, str]:
     """Return two numbers with enough digits to show that they differ."""
     texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
     return next((pair for pair in texts if pair[0] != pair[1]), (repr(one), repr(other)))
-
-
-def _points(count: int) -> str:
-    return "1 point" if count == 1 else f"{count} points"

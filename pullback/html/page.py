@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
 from pullback.baselines import Difference
+from pullback.counted import counted
 from pullback.html.report import section, verdict
 from pullback.html.style import SIGNS, STYLE
 from pullback.html.tree import element, header, markup
@@ -25,7 +26,7 @@ def page(
     """Return the reports as a page; ``unavailable`` maps ops to reasons, ``against`` differs from a baseline."""
     counts = {name: sum(report.verdict == name for report in reports) for name in WORST_FIRST}
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no ops"
-    parts = [element("h1", "Gradient checks"), element("p", f"{len(reports)} ops: {told}")]
+    parts = [element("h1", "Gradient checks"), element("p", f"{counted(len(reports), 'op')}: {told}")]
     if is_interrupted:
         parts.append(element("p", "The checks were interrupted: these are the ops that were checked.", class_="error"))
     for op, reason in unavailable.items():
@@ -102,5 +103,5 @@ def _moves(found: Sequence[Difference]) -> list[ET.Element]:
                 element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
             )
     moved = sum(bool(each.moves) for each in found)
-    parts.insert(1, element("p", f"{moved} of {len(found)} ops moved; the others compute the same numbers."))
+    parts.insert(1, element("p", f"{moved} of {counted(len(found), 'op')} moved; the others compute the same numbers."))
     return parts

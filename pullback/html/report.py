@@ -3,6 +3,7 @@
 import math
 import xml.etree.ElementTree as ET
 
+from pullback.counted import counted
 from pullback.html.plots import bars_off, beside, distances
 from pullback.html.style import SIGNS, STYLE
 from pullback.html.tree import element, header, markup
@@ -27,24 +28,24 @@ def verdict(text: str) -> ET.Element:
 def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
     """Return the elements of a report; ``anchor`` is the id that links lead to."""
     told = [check for check in report.checks if check.verdict in TOLD]
-    facts = f"{report.points} numbers, {report.evaluations} evaluations, {report.seconds:.2f} s, seed {report.seed}"
+    facts = f"{counted(report.points, 'number')}, {counted(report.evaluations, 'evaluation')}, {report.seconds:.2f} s"
     parts = [
         element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
         element("p", report.sentence),
-        element("p", facts, class_="dim"),
+        element("p", f"{facts}, seed {report.seed}", class_="dim"),
     ]
     if scope := report.document.get("scope"):
         parts.append(element("p", str(scope), class_="dim"))
     parts += [_finding(check) for check in told[:MOST_FINDINGS]]
     if len(told) > MOST_FINDINGS:
-        parts.append(element("p", f"and {len(told) - MOST_FINDINGS} more findings", class_="dim"))
+        parts.append(element("p", f"and {counted(len(told) - MOST_FINDINGS, 'more finding')}", class_="dim"))
     if (plot := distances(report.checks)) is not None:
         heading = "The worst number of each finding, in error bars (beyond 1: wrong)"
         parts.append(element("details", element("summary", heading), plot, open="" if told else None))
     rows = [_row(check) for check in report.checks[:MOST_ROWS]]
     titles = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
     table = element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
-    return [*parts, element("details", element("summary", f"All {len(report.checks)} findings"), table)]
+    return [*parts, element("details", element("summary", f"All of {counted(len(report.checks), 'finding')}"), table)]
 
 
 def _finding(check: Check) -> ET.Element:

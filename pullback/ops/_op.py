@@ -122,7 +122,7 @@ class Op:
         """
         if len(inputs) != len(self.inputs):
             expected = ", ".join(slot.name for slot in self.inputs)
-            raise TypeError(f"op {self.name}: expected {len(self.inputs)} inputs ({expected}), got {len(inputs)}")
+            raise TypeError(f"op {self.name}: expected one value for each of {expected}, got {len(inputs)}")
         kind, valid = dtype or self.dtypes[0], valid_attributes(self.attrs, attrs)
         xs = dict[str, Tensor]()
         for slot, x in zip(self.inputs, inputs, strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.counted import counted
 from pullback.errors import BadAnswer, PullbackError
 from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
 from pullback.servers import properties
@@ -82,7 +83,7 @@ class ServerReport:
         except BadAnswer as error:
             yield Finding(contract, "fail", f"the gradient fails at a point that has values: {error}")
             return
-        at = "1 point" if len(samples) == 1 else f"{len(samples)} points"
+        at = counted(len(samples), "point")
         yield Finding(contract, "pass", f"values and gradients have the sizes that the server declares, at {at}")
         for check in self.checks:
             self.running = check
@@ -158,8 +159,10 @@ class ServerReport:
         left = [] if self.ended else [check for check in ("contract", *self.checks) if check not in self._ran]
         counts = {verdict: sum(entry["verdict"] == verdict for entry in self.entries) for verdict in VERDICTS}
         failed = sorted({entry["check"] for entry in self.entries if entry["verdict"] == "fail"})
-        parts = [f"{counts['fail']} of {len(self.entries)} checks fail: {', '.join(failed)}"] if failed else []
-        parts += [] if failed else [f"{counts['pass']} checks pass"]
+        parts = (
+            [f"{counts['fail']} of {counted(len(self.entries), 'check')} failed: {', '.join(failed)}"] if failed else []
+        )
+        parts += [] if failed else [f"{counted(counts['pass'], 'check')} passed"]
         parts += [f"{counts['inconclusive']} inconclusive"] if counts["inconclusive"] else []
         parts += [f"{counts['error']} broke off"] if counts["error"] else []
         parts += [f"not run: {', '.join(left)}"] if left else []
@@ -190,7 +193,7 @@ class ServerReport:
     def _scope(self) -> str:
         if self.ended and self.samples:
             return scope(self.plan, self.done, len(self.samples))
-        return f"{self.done} evaluations. The checks ended early: they show only what the report lists."
+        return f"{counted(self.done, 'evaluation')}. The checks ended early: they show only what the report lists."
 
     @property
     def _ran(self) -> set[str]:

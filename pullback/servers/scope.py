@@ -1,12 +1,12 @@
 """What the checks of a server can show with the evaluations that they had, and what they cannot."""
 
+from pullback.counted import counted
 from pullback.servers.plan import Plan
 
 
 def scope(plan: Plan, evaluations: int, points: int) -> str:
     """Return it in a few sentences."""
-    at = "1 point" if points == 1 else f"{points} points"
-    spent = f"{evaluations} evaluations at {at}."
+    spent = f"{counted(evaluations, 'evaluation')} at {counted(points, 'point')}."
     if not plan.is_whole:
         shown = (
             "They show an error of the gradient of one output in one input, both chosen at random, along one random "

@@ -1,6 +1,7 @@
 """A baseline of a page: a refactoring that only changes rounding is reported and passes, a wrong gradient fails."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.author.conftest import RIGHT, WRONG
 pytestmark = pytest.mark.slow
 
 
-def test_what_a_refactoring_moves(here, folder, tmp_path) -> None:
+def test_what_a_refactoring_moves(here: Any, folder: Any, tmp_path: Path) -> None:
     page, baseline = tmp_path / "cube.py", tmp_path / "baseline.json"
     source = (folder / "my_ops" / "cube.py").read_text()
 
@@ -19,13 +20,13 @@ def test_what_a_refactoring_moves(here, folder, tmp_path) -> None:
 
     assert check(source, "--save").code == 0
     same = check(source, "--against")
-    assert (same.code, "0 of 1 ops moved" in same.out) == (0, True), same
+    assert (same.code, "0 of 1 op moved" in same.out) == (0, True), same
     # Some numbers then differ by a unit in the last place.
     rounded = check(source.replace("return x * x * x", "return 3 * x * x * x / 3"), "--against")
     assert rounded.code == 0, rounded
     assert "MOVED cube (the page has changed)" in rounded.out
     assert "numbers moved by up to 1 ULP, 0." in rounded.out
-    assert "1 of 1 ops moved, 0 beyond the error bars" in rounded.out
+    assert "1 of 1 op moved, 0 beyond the error bars" in rounded.out
     wrong = check(source.replace(RIGHT, WRONG), "--against")
     assert wrong.code == 1
     assert "derivative, dy/dx, order 1, float64, graph, cpu: pass -> fail" in wrong.out

@@ -6,6 +6,8 @@ import pty
 import signal
 import subprocess
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from tests.client.fake_servers import event_stream
 from tests.patience import PATIENCE_S
 
 
-def test_check(process, tmp_path) -> None:
+def test_check(process: Any, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("json", "junit")}
     options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     result = process("check", "square", "round_ste", "--check", "derivative", "--dtype", "float64", *options)
@@ -28,7 +30,7 @@ def test_check(process, tmp_path) -> None:
     assert "\x1b" not in result.out
 
 
-def test_a_truncated_stream_of_checks_is_an_error(run, fake_server, tmp_path) -> None:
+def test_a_truncated_stream_of_checks_is_an_error(run: Any, fake_server: Any, tmp_path: Path) -> None:
     server = fake_server(event_stream(*stream(PASSING)[:-1], is_cut=True))
     result = run("check", "--junit", str(tmp_path / "x"), url=server.url)
     assert result.out.startswith("square: pass")
@@ -36,7 +38,7 @@ def test_a_truncated_stream_of_checks_is_an_error(run, fake_server, tmp_path) ->
     assert not (tmp_path / "x").exists()
 
 
-def test_ctrl_c_prints_and_writes_what_was_checked(fake_server, tmp_path) -> None:
+def test_ctrl_c_prints_and_writes_what_was_checked(fake_server: Any, tmp_path: Path) -> None:
     *events, _ = stream(PASSING, FAILING)
     server = fake_server(event_stream(*events[:-1], is_held=True))
     file = tmp_path / "reports.json"
@@ -55,13 +57,13 @@ def test_ctrl_c_prints_and_writes_what_was_checked(fake_server, tmp_path) -> Non
         rest, err = running.communicate(timeout=PATIENCE_S)
     assert first == "square: pass (1 passed, 1 skipped; 0.52 s)\n"
     # The signal may arrive within a print, and rich then prints the line twice.
-    assert rest.removeprefix(first) == "interrupted: 1 of 2 ops are checked\n"
+    assert rest.removeprefix(first) == "interrupted: checked 1 of 2 ops\n"
     assert (running.returncode, err) == (130, "")
     assert [report["op"] for report in json.loads(file.read_text())["reports"]] == ["square"]
     assert server.finished.wait(PATIENCE_S)
 
 
-def test_reports_on_standard_output_are_nothing_but_json(process) -> None:
+def test_reports_on_standard_output_are_nothing_but_json(process: Any) -> None:
     done = process("check", "square", "--check", "contract", "--json", "-")
     assert done.code == 0
     assert [report["op"] for report in json.loads(done.out)["reports"]] == ["square"]
@@ -69,7 +71,7 @@ def test_reports_on_standard_output_are_nothing_but_json(process) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_colours_and_a_table(service) -> None:
+def test_a_terminal_gets_colours_and_a_table(service: Any) -> None:
     ours, theirs = pty.openpty()
     environ = client_environment(service.url) | {"TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(command("check", "square", "--order", "1"), env=environ, stdout=theirs) as running:
@@ -82,7 +84,7 @@ def test_a_terminal_gets_colours_and_a_table(service) -> None:
 
 
 def read_all(terminal: int) -> str:
-    pieces = []
+    pieces = list[bytes]()
     try:
         while piece := os.read(terminal, 4096):
             pieces.append(piece)

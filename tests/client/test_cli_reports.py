@@ -3,6 +3,7 @@
 import io
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def test_each_op_is_a_line() -> None:
     assert output(PASSING) == (
         "square: pass (1 passed, 1 skipped; 0.52 s)\n"
         "not checked, since unavailable: gone: no library\n"
-        "1 passed, 0 failed, 0 inconclusive of 1 ops in 31.2 s\n"
+        "1 passed, 0 failed, 0 inconclusive of 1 op in 31.2 s\n"
     )
     assert output(PASSING, quiet=True) == "not checked, since unavailable: gone: no library\n"
 
@@ -120,12 +121,14 @@ def test_control_characters_are_replaced() -> None:
         ((BROKEN, FAILING, LATE), 1),
     ],
 )
-def test_a_wrong_gradient_has_an_exit_code(run, fake_server, documents: tuple[dict[str, Any], ...], code: int) -> None:
+def test_a_wrong_gradient_has_an_exit_code(
+    run: Any, fake_server: Any, documents: tuple[dict[str, Any], ...], code: int
+) -> None:
     result = run("check", url=fake_server(event_stream(*stream(*documents))).url)
     assert (result.code, result.err) == (code, "")
 
 
-def test_check_sends_its_options(run, fake_server) -> None:
+def test_check_sends_its_options(run: Any, fake_server: Any) -> None:
     server = fake_server(event_stream(*stream(PASSING)))
     options = ["--dtype", "float32", "--dtype", "float64", "--mode", "eager", "--order", "1", "--check", "adjoint"]
     run("check", "square", *options, "--seed", "3", "--device", "cpu", "--relative", "0.5", url=server.url)
@@ -145,7 +148,9 @@ def test_check_sends_its_options(run, fake_server) -> None:
     ("documents", "code"),
     [((PASSING,), 2), ((FAILING,), 1), ((), 2)],
 )
-def test_the_exit_code_counts_unavailable_ops(run, fake_server, tmp_path, documents, code) -> None:
+def test_the_exit_code_counts_unavailable_ops(
+    run: Any, fake_server: Any, tmp_path: Path, documents: Any, code: Any
+) -> None:
     events = stream(*documents, unavailable={"gone": "no library"})
     file = tmp_path / "junit.xml"
     result = run("check", "--quiet", "--junit", str(file), url=fake_server(event_stream(*events)).url)

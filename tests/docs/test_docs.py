@@ -29,7 +29,7 @@ from tests.threaded_service import ThreadedService
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
-OPS = "docs/ops.md"
+OPS, PYTHON_CLIENT = "docs/ops.md", "docs/python-client.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
 PAGES = [README, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 ON_THE_PAGES = "http://127.0.0.1:8000"
@@ -129,7 +129,7 @@ def differences(page: str, url: str) -> list[tuple[str, str, str]]:
 
 
 @needs_curl
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in (ADD_AN_OP, ADD_A_NATIVE_OP) and steps(p)])
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, ADD_AN_OP, ADD_A_NATIVE_OP) and steps(p)])
 def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
@@ -163,13 +163,13 @@ def test_same_finds_differences() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [README, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md"])
+@pytest.mark.parametrize("page", [PYTHON_CLIENT, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md"])
 def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
-def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tmp_path: Path) -> None:
+def test_the_check_of_a_wrong_op_prints_the_output_on_the_page(serve: Serve, tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests/http/plugins/steep.py", tmp_path)
     service = serve(OPS_PATH=str(tmp_path))
     # With the address in the environment and `pullback` on the path, the printed command needs neither.
@@ -185,10 +185,9 @@ def test_the_check_of_a_wrong_op_prints_the_output_on_the_pages(serve: Serve, tm
     assert (done.returncode, done.stderr) == (1, "")
     # Durations and the worst number, in error bars, differ between machines.
     number = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
-    for page, language in ((README, ""), (GRADIENT_CHECKS, "text")):
-        sample = blocks(page, language)[0]
-        assert number.sub("#", sample) in number.sub("#", done.stdout)
-        assert "265 of 265 points wrong: all are 1.09 times what they should be" in sample
+    sample = blocks(GRADIENT_CHECKS, "text")[0]
+    assert number.sub("#", sample) in number.sub("#", done.stdout)
+    assert "265 of 265 points wrong: all are 1.09 times what they should be" in sample
     assert "265 of 265 points wrong: all are 1.09 times what they should be" in done.stdout
 
 
@@ -216,6 +215,7 @@ def test_every_op_is_in_the_table(service: Service) -> None:
         names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
         served = {name: list(client.get(f"/v1/ops/{name}").json()["attrs"]["properties"]) for name in names}
     assert table == served
+    assert f"[{len(names)} ops]" in text_of(README)
 
 
 def test_every_setting_is_in_the_table_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:

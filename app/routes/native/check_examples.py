@@ -24,7 +24,7 @@ _FAILED: dict[str, Any] = {
 }
 _COVERED = {"check": "derivative", "order": 1, "dtype": "float64", "points": 259, "compared": 259}
 _REPORT: dict[str, Any] = {
-    **{"op": "cube", "verdict": "fail", "sentence": "cube: 1 of 1 checks fail: derivative", "seed": 0, "points": 259},
+    **{"op": "cube", "verdict": "fail", "sentence": "cube: 1 of 1 check failed: derivative", "seed": 0, "points": 259},
     **{"evaluations": 31598, "seconds": 0.2, "unfinished": 0, "coverage": [_COVERED], "checks": [_FAILED]},
 }
 REPORTS: dict[str, Any] = {"examples": [_REPORT]}

@@ -1,0 +1,92 @@
+"""The first five minutes of the README, as a newcomer spends them: in an empty folder, with the command `pullback`."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import READY, ROOT
+from tests.docs.test_docs import README, blocks, differences, needs_curl, run, text_of
+from tests.patience import PATIENCE_S
+
+MAX_LINES = 150
+INSTALL, ACTIVATE, NEW, CHECK, SERVE = [line.partition("#")[0].strip() for line in blocks(README, "sh")[0].splitlines()]
+# Durations, and the worst number in error bars, differ between machines.
+NUMBER = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
+
+# The shell in which .venv is active.
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+def test_it_is_short() -> None:
+    assert len(text_of(README).splitlines()) < MAX_LINES
+
+
+def test_make_installs_and_serves() -> None:
+    assert (INSTALL, ACTIVATE) == ("make install", ". .venv/bin/activate")
+    subprocess.run(["make", "--dry-run", "install"], cwd=ROOT, check=True, capture_output=True)
+
+
+def shell(command: str, folder: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a newcomer's")
+    assert shell(NEW, folder)[0] == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    process = subprocess.Popen(
+        SERVE.split(), cwd=folder, env={**ENVIRONMENT, "PULLBACK_PORT": "0"}, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout
+        found = READY.match(process.stdout.readline())
+        assert found
+        yield found[1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.slow
+@needs_curl
+def test_requests_are_answered_as_on_the_page(url: str) -> None:
+    assert differences(README, url) == []
+    [program], output = blocks(README, "python"), blocks(README, "text")[1]
+    assert run([sys.executable, "-W", "error", "-c", program], url) == output
+    [plot] = re.findall(r"<http://127\.0\.0\.1:8000(/explore/\w+)>", text_of(README))
+    assert httpx.get(f"{url}{plot}").status_code == 200
+
+
+@pytest.mark.slow
+def test_checks_print_what_is_on_the_page(folder: Path) -> None:
+    right, _, wrong = blocks(README, "text")
+    code, output = shell(CHECK, folder)
+    assert (code, NUMBER.sub("#", output)) == (0, NUMBER.sub("#", right))
+    [change] = re.findall(r"let `vjp` return `([^`]*)`", text_of(README))
+    page = folder / "my_ops" / "cube.py"
+    page.write_text(page.read_text().replace("return 3 * x * x * dy", f"return {change}"))
+    code, output = shell(CHECK, folder)
+    assert code == 1
+    assert NUMBER.sub("#", wrong) in NUMBER.sub("#", output)
+    assert "all are 1.1 times what they should be" in wrong
+    assert "all are 1.1 times what they should be" in output
