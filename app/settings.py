@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-MB = 1 << 20
+KB, MB = 1 << 10, 1 << 20
 
 PROTOCOLS = {
     "umbridge": "app.routes.umbridge.paths",
@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     max_inflight_mb: int = Field(default=1024, ge=1, description="Limit of all bodies in progress together.")
     max_elements: int = Field(
         default=1 << 22, ge=1, description="Limit of the elements of a matrix or a batch of directions."
+    )
+    read_kb_s: int = Field(
+        default=16, ge=1, le=1 << 20, description="Least rate at which a client must read a response, in KiB/s."
     )
     queue: int = Field(
         default=1024, ge=1, description="Limit of requests waiting for TensorFlow; half of it for any one op."

@@ -16,7 +16,7 @@ from app.http.body import ClientGone
 TICK_S = 0.02
 # Most responses are sent by then, so they do not pay for watching the connection.
 WATCH_AFTER_S = 0.05
-# How long a client may take to read the response.
+# How often the rate at which a client reads the response is measured, and so how long it may pause.
 SEND_S = 60.0
 
 
@@ -46,6 +46,8 @@ class Deadline:
         self._task, self._disconnected = asyncio.current_task(), disconnected
         self._error, self._watches_from = too_slow, math.inf
         self._watch: asyncio.Task[None] | None = None
+        self._taken: Callable[[], int] | None = None
+        self._taken_before, self._least = 0, deadlines.read_rate * SEND_S
         self._reason: Exception | None = None
         self._has_ended = False
         self._running = deadlines.running
@@ -68,13 +70,19 @@ class Deadline:
         self.at = self._began + self.allowed_s
         self._until = min(self._until, self.at)
 
-    def start_send(self) -> None:
-        """Give the client ``SEND_S`` to read the answer."""
+    def start_send(self, taken: Callable[[], int]) -> None:
+        """Let the client read the response; ``taken`` returns how many bytes of it the system has taken so far.
+
+        The request ends when these are too few in a period of ``SEND_S``.
+        """
         self._until, self._error = asyncio.get_running_loop().time() + SEND_S, ClientGone
+        self._taken, self._taken_before = taken, taken()
 
     def check(self, now: float) -> None:
         """End the request if its time is over, and watch the client of a long one."""
-        if now >= self._until:
+        if now >= self._until and self._reads_well():
+            self._until = now + SEND_S
+        elif now >= self._until:
             self._end(self._error())
         elif now >= self._watches_from and self._watch is None:
             self._watch = asyncio.create_task(self._end_at_disconnect())
@@ -94,6 +102,13 @@ class Deadline:
         if self._watch is not None:
             self._watch.cancel()
 
+    def _reads_well(self) -> bool:
+        """Return whether the client has read enough of the response since the last call."""
+        if self._taken is None:
+            return False
+        before, self._taken_before = self._taken_before, self._taken()
+        return self._taken_before - before >= self._least
+
     async def _end_at_disconnect(self) -> None:
         await self._disconnected()
         self._end(ClientGone())
@@ -107,8 +122,9 @@ class Deadline:
 class Deadlines:
     """The deadlines of the ``running`` requests of a process, checked every ``TICK_S`` while there are any."""
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, read_rate: float = 0.0) -> None:
+        """Start with none; a client must read ``read_rate`` bytes of a response per second."""
+        self.read_rate = read_rate
         self.running: set[Deadline] = set()
         self.is_ticking = False
 

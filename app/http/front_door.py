@@ -15,7 +15,7 @@ from app.http.origins import Origins
 from app.http.problems import FAULT
 from app.http.request import REQUEST, Request, needs_key
 from app.http.route import label
-from app.settings import MB, Settings
+from app.settings import KB, MB, Settings
 from app.telemetry.counters import Counters
 
 DEADLINE_HEADER = "Pullback-Deadline-Ms"
@@ -48,7 +48,7 @@ class FrontDoor:
         """
         self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
         self._budget, self._origins, self._keys = budget, origins, keys
-        self._deadlines, self._deadline_s = Deadlines(), settings.deadline_s
+        self._deadlines, self._deadline_s = Deadlines(settings.read_kb_s * KB), settings.deadline_s
         self._json_limit = min(settings.max_json_mb * MB, budget.limit)
         self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
 
@@ -63,6 +63,8 @@ class FrontDoor:
             await self.admit(request)
         except ClientGone:
             request.status = CLIENT_GONE
+            if request.link.abort():
+                await asyncio.sleep(0)  # the server notices now
         except PullbackError as error:
             await self._fail(request, error)
         except asyncio.CancelledError:

@@ -200,11 +200,16 @@ class Request:
             headers = message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
             if self.lifecycle.draining and not self.link.has_more():
                 headers.append(CLOSE)
-        elif self.method != "HEAD":
-            self.sent += len(message.get("body", b""))
         await self._send(message)
+        if message["type"] == "http.response.body" and self.method != "HEAD":
+            self.sent += len(message.get("body", b""))
         if self.link.is_lost:
             raise ClientGone
+
+    def taken(self) -> int:
+        """Return how many bytes of the response the system has taken to send."""
+        transport = self.link.transport
+        return self.sent - (transport.get_write_buffer_size() if transport is not None else 0)
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """Send a whole response; raises ``ClientGone``."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import math
 import termios
 from collections.abc import Sized
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ BEGAN = "pullback.began"
 """The key in a request's scope for the arrival of its first byte, a time of ``time.perf_counter``."""
 # Longer pieces are written separately: copying them would cost more than the system call that it saves.
 JOINED = 1 << 15
+# Of what is not sent yet when a connection closes, the client must read this much in each period.
+LEAST_REST, REST_S = 1 << 16, 60.0
 
 
 @dataclass(slots=True)
@@ -31,6 +34,13 @@ class Link:
     transport: asyncio.Transport | None = None
     is_lost: bool = False
     answered_at: float = 0.0
+
+    def abort(self) -> bool:
+        """Close the connection at once, although the client has not read everything; return whether it was open."""
+        is_open = self.transport is not None and not self.is_lost
+        if is_open and self.transport is not None:
+            self.transport.abort()
+        return is_open
 
     def has_more(self) -> bool:
         """Return whether another request of this connection has arrived, or a part of one."""
@@ -98,9 +108,17 @@ class HeadCoalescing:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Send a head that was kept, and close."""
+        """Send a head that was kept, and close once the client has read everything, or reads too slowly."""
         self._flush()
         self._transport.close()
+        self._watch_rest(math.inf)
+
+    def _watch_rest(self, before: float) -> None:
+        rest = self._transport.get_write_buffer_size()
+        if rest and before - rest < LEAST_REST:
+            self._transport.abort()
+        elif rest:
+            self._loop.call_later(REST_S, self._watch_rest, rest)
 
     def _flush(self) -> None:
         head, self._head, self._lone = self._head, b"", None

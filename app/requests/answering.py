@@ -156,7 +156,7 @@ async def send_reply(reply: Reply, request: Request) -> None:
     size = sum(map(len, reply.pieces))
     if size > PIECE:
         request.hold(size)
-    request.deadline.start_send()
+    request.deadline.start_send(request.taken)
     headers = [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % size), *reply.headers]
     await request.send({"type": "http.response.start", "status": reply.status, "headers": headers})
     if size <= PIECE:

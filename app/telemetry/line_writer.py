@@ -20,11 +20,14 @@ PAUSE_S = 0.02
 FLUSH_S = 1.0
 # Several processes may write to one pipe. Up to this size, the system writes the bytes of a call in one piece.
 WHOLE = select.PIPE_BUF
-DROPPED = b"pullback: %d lines of the log were dropped: nothing read it in time\n"
+DROPPED = b"pullback: %d lines of the log were dropped: nothing read it in time, or it could not be written\n"
 
 
 class LineWriter:
-    """The lines that this process writes to a descriptor; ``dropped`` counts those that the buffer could not hold."""
+    """The lines that this process writes to a descriptor.
+
+    ``dropped`` counts those that the buffer could not hold, and those that could not be written, as on a full disk.
+    """
 
     def __init__(self, descriptor: int) -> None:
         """Start without lines; the thread starts with the first one."""
@@ -62,18 +65,22 @@ class LineWriter:
         self._thread: threading.Thread | None = None
 
     def _run(self) -> None:
-        reported = self.dropped
+        reported, is_cut = self.dropped, False
         while True:
             self._wake.wait()
             self._wake.clear()
             while chunk := self._next():
-                # A closed or broken stderr must not fail anything.
-                with contextlib.suppress(OSError):
-                    _write_all(self.descriptor, chunk)
-                    if lost := self.dropped - reported:
-                        reported += lost
-                        _write_all(self.descriptor, DROPPED % lost)
+                # The rest of a line that was cut is lost; the next one must not continue it.
+                data = b"\n" + chunk if is_cut else chunk
+                written = _write(self.descriptor, data)
+                is_cut = is_cut if not written else data[written - 1 : written] != b"\n"
+                if written == len(data) and (lost := self.dropped - reported):
+                    notice = DROPPED % lost
+                    sent = _write(self.descriptor, notice)
+                    reported += lost if sent == len(notice) else 0
+                    is_cut = 0 < sent < len(notice)
                 with self._lock:
+                    self.dropped += min(data[written:].count(b"\n"), chunk.count(b"\n"))
                     self._size -= len(chunk)
             time.sleep(PAUSE_S)
 
@@ -88,9 +95,16 @@ class LineWriter:
         return b"".join(lines)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+def _write(descriptor: int, data: bytes) -> int:
+    """Write the data; return how many bytes that was, fewer if the descriptor is closed, or its disk is full."""
+    written = 0
+    with contextlib.suppress(OSError):
+        while written < len(data):
+            try:
+                written += os.write(descriptor, data[written:])
+            except BlockingIOError:
+                select.select([], [descriptor], [])
+    return written
 
 
 STDOUT, STDERR = LineWriter(1), LineWriter(2)

@@ -125,7 +125,7 @@ class Metrics:
         document = "Shapes of rows that were tried, by whether their rows share calls."
         shapes = self._gauge("pullback_row_shapes", document, "max", ("op", "joined"))
         self._publishers.append(partial(self._publish_shapes, shapes, set[tuple[str, bool]]()))
-        document = "Lines of the log that were dropped: nothing read it in time."
+        document = "Lines of the log that were dropped: nothing read it in time, or it could not be written."
         self.counter("pullback_log_lines_dropped", document, lambda: STDERR.dropped)
         self.counter(CPU, "CPU time, in seconds.", partial(self._usage.__getitem__, f"{CPU}_total"))
         for name, (combined, document) in USED.items():
