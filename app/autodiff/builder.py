@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 import tensorflow as tf
 
 from app.autodiff.transforms import Transform
+from app.runtime import cancellation, trace_limits
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key
 from ops import Op, OpFault, Tensor, located, rules_of
@@ -23,7 +24,8 @@ class Builder:
     """A program under construction.
 
     It has the registered op with its attributes, the leaves by name, and in ``level`` the results of the last
-    transform. ``differentiable`` are outputs of the op. ``shapes`` are results that are only for checks.
+    transform. ``differentiable`` are outputs of the op. The program has ``orders`` nested pullbacks. ``shapes``
+    are results that are only for checks.
     """
 
     op: Op
@@ -32,6 +34,7 @@ class Builder:
     leaves: Mapping[str, Tensor]
     differentiable: set[str]
     level: Level
+    orders: int
     applied: int = 0
     pulled: int = 0
     shapes: dict[Key, Tensor] = field(default_factory=dict[Key, Tensor])
@@ -46,6 +49,7 @@ class Builder:
 
         ``seeds`` has the name of the leaf of each seed; if ``batched``, they have a leading axis.
         """
+        cancellation.check()
         directions = {name: self.leaves[leaf] for name, leaf in seeds.items()}
         ys = {name: y for name in transform.of if (y := self.level[name]) is not None}
         xs = {name: self.leaves[name] for name in transform.wrt}
@@ -88,9 +92,12 @@ class Builder:
             return dict.fromkeys(xs)
         may_miss = self.pulled or set(ys) != self.differentiable
         self.pulled += 1
+        before = trace_limits.nodes()
         pullback = self.calculus.pullback(list(ys.values()), list(xs.values()))
         rows = None if dys is None else [dys[name] for name in ys]
         dxs = self.calculus.each(pullback, rows) if batched and rows is not None else pullback(rows)
+        if self.pulled > 1:
+            trace_limits.look_ahead(before, self.orders - self.pulled)
         for (name, x), dx in zip(xs.items(), cast(Sequence[Any], dxs), strict=True):
             got = None
             if dx is None:

@@ -15,6 +15,7 @@ from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
+from app.runtime.trace_limits import Limits, limited
 from app.runtime.traces import require_tracing_allowed
 from ops import Mode, Op
 
@@ -23,6 +24,8 @@ log = logging.getLogger("pullback")
 XLA_DTYPES = ("float32", "float64")
 # XLA compiles a composition of more parts, with its derivatives, for seconds.
 MAX_PARTS = 32
+# The most nodes of an op with two derivatives; to trace them takes half a second, and to compile them several.
+MAX_TRIED = 2048
 
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
@@ -58,13 +61,13 @@ def _is_arithmetic(op: Op) -> bool:
     require_tracing_allowed("graph")
     specs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
     specs += [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
-    graph = tf.Graph()
+    graph, limits = tf.Graph(), Limits(op.name, MAX_TRIED, lambda: None)
     try:
-        with graph.as_default():
+        with graph.as_default(), limited(limits):
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             program.build(Graph(), leaves)
     except BaseException:
         # The author's code may exit. Requests for the op report the error.
         log.debug("op %s cannot be traced", op.name, exc_info=True)
         return False
-    return is_arithmetic(graph)
+    return limits.stopped is None and is_arithmetic(graph)

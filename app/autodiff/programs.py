@@ -54,17 +54,22 @@ class Program:
     @property
     def traits(self) -> Traits:
         """What the modes need to know: the op's, and the orders and shapes that follow from the transforms."""
-        (base, derivation), own = origin(self.op), self.signatures[1]
+        base, own = origin(self.op)[0], self.signatures[1]
         slots = {ShapeOf(slot.name, is_leaf=True): slot.shape for slot in base.inputs}
         slots |= {ShapeOf(slot.name, is_leaf=False): slot.shape for slot in base.outputs}
         many = own.seeds[-1].values() if self.batched else ()
         shapes = dict.fromkeys(self.op.attrs.number_names(), ()) | {
             leaf: _known_sizes(slots[of], batched=leaf in many) for leaf, of in own.leaves.items()
         }
-        orders = sum(transform.orders for transform in (*derivation, *self.transforms))
         batching = self.op.batching_for(self.op.attrs.model_construct(**dict(self.static)))
         has_few_shapes = batching == "elementwise" and not self.batched
-        return Traits(base.name, orders, tuple(shapes[name] for name in self.leaf_names), has_few_shapes)
+        sizes = tuple(shapes[name] for name in self.leaf_names)
+        return Traits(base.name, self.orders, sizes, has_few_shapes, bool(base.parts))
+
+    @property
+    def orders(self) -> int:
+        """The number of nested pullbacks."""
+        return sum(transform.orders for transform in (*origin(self.op)[1], *self.transforms))
 
     @cached_property
     def signatures(self) -> tuple[Signature[ShapeOf], Signature[ShapeOf]]:
@@ -133,7 +138,8 @@ class Program:
         calculus.watch(x for name, x in xs.items() if name in sources and x.dtype.is_floating)
         differentiable = {slot.name for slot in base.outputs if base.is_differentiable(slot, self.dtype)}
         level = self._forward(base, [xs[slot.name] for slot in base.inputs], numbers)
-        builder = Builder(base, {**dict(self.static), **numbers}, calculus, xs, differentiable, level)
+        attrs = {**dict(self.static), **numbers}
+        builder = Builder(base, attrs, calculus, xs, differentiable, level, self.orders)
         for transform, seeds in zip(derivation, before.seeds, strict=True):
             builder.return_shapes()
             builder.apply(transform, seeds)

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from app.autodiff.padded_rows import REFUSALS, PaddedRows
 from app.autodiff.point import Point, number
 from app.autodiff.row_draws import RowDraws
+from app.errors import DeadlinePassed, Overloaded
 from app.runtime import modes
 from app.runtime.modes import Key
 from app.runtime.traces import NotTraced
@@ -53,8 +54,15 @@ SHAKEN = 64
 UNPADDED = (1, 1, 1, 3)
 # The values of a number attribute that are tried besides those of the request and the examples: a v + b for (a, b).
 OTHER_NUMBERS = ((1.5, 0.5), (-0.75, -0.25), (0.5, 0.0))
-# Errors of an evaluation that was cancelled, or had too little memory: the next evaluation repeats the trial.
-ENDED = (tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)
+# Errors of an evaluation that was cancelled, that needs a trace which still goes on, or that had too little memory: the
+# next evaluation repeats the trial.
+ENDED = (
+    DeadlinePassed,
+    Overloaded,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.ResourceExhaustedError,
+)
 BESIDE = "the bits of a row depend on its position or on the rows beside it"
 
 

@@ -150,16 +150,8 @@ class Batches:
         is_short = queue == "short"
         batch_key = evaluation.batch_key if is_short else None
         if is_short and (is_alone or batch_key is None) and self._runs_inline.get(evaluation.timing_key):
-            began = time.perf_counter()
-            try:
-                return compute([evaluation])[0]
-            except NotTraced:
-                pass  # its trace has been displaced
-            finally:
-                ended = time.perf_counter()
-                counters.batched([began], began, ended)
-                if ended - began > INLINE_S:
-                    self._runs_inline[evaluation.timing_key] = False
+            with suppress(NotTraced):  # its trace has been displaced: it runs in a queue, where it is counted
+                return self._run_inline(evaluation, counters)
         if batch_key is None:
             packing, size = evaluation.packed
 
@@ -183,6 +175,21 @@ class Batches:
             if not member.has_begun:
                 counters.gave_up(member.arrived)
             del member
+
+    def _run_inline(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
+        """Run an evaluation on the event loop, and count it; raises ``NotTraced``, without a count."""
+        is_run, began = True, time.perf_counter()
+        try:
+            return compute([evaluation])[0]
+        except NotTraced:
+            is_run = False
+            raise
+        finally:
+            ended = time.perf_counter()
+            if is_run:
+                counters.batched([began], began, ended)
+            if ended - began > INLINE_S:
+                self._runs_inline[evaluation.timing_key] = False
 
     def runs_inline(self, packing: Packing, length: int) -> bool | None:
         """Return whether calls of a length may run on the event loop; ``None`` if unknown.

@@ -18,9 +18,8 @@ class RoundRobin(dict[str, deque[Item]]):
         """Queue an item; an owner without other items gets the last turn."""
         self.setdefault(owner, deque()).append(item)
 
-    def take(self) -> Item:
-        """Remove and return the first item of the owner whose turn it is, who then gets the last turn."""
-        owner = next(iter(self))
+    def take(self, owner: str) -> Item:
+        """Remove and return the first item of an owner, who then gets the last turn."""
         queue = self.pop(owner)
         item = queue.popleft()
         if queue:

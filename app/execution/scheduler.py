@@ -1,12 +1,17 @@
 """The scheduler: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
-There are five queues, each with a thread, so that none of these starves another: short work, long work, checks, work
-that XLA must compile for first, one at a time, and the catalogue: descriptions of ops, and ops made of graphs. Each
-queue serves its owners in turn, so that no op or key starves another. All share one limit of waiting work; work that no
-caller waits for is dropped before it starts.
+There are five queues, so that none of these starves another: short work, long work, checks, work that must be traced
+or compiled first, and the catalogue: descriptions of ops, and ops made of graphs. Each queue serves its owners in turn,
+so that no op or key starves another. All share one limit of waiting work; work that no caller waits for is dropped
+before it starts.
+
+The queue for compiling has several threads, the others one each. Tracing is Python, so more threads do not make it
+faster: only ``AT_ONCE`` traces run at once until one turns out to be slow, and then another begins beside it. An owner
+has one running there, and a second one only when nobody waits for the first any more.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,21 +22,25 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from app.errors import DeadlinePassed, too_late
 from app.execution.fairness import Admission, RoundRobin
 from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.traces import NotTraced, forbid_tracing, traces_of
+from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive, traces_of
 from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 
 Result = TypeVar("Result")
 Queue = Literal["short", "long", "check", "compile", "catalogue"]
-# The modes whose traces each queue must leave to the queue "compile". XLA may compile for a minute.
+# The modes whose traces each queue must leave to the queue "compile": to trace or to compile may take a minute.
+TRACED: Sequence[Mode] = ("graph", "v1", "xla")
 LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
-    **{"short": ("xla",), "long": ("xla",)},
+    **{"short": TRACED, "long": TRACED},
     **{"check": (), "compile": (), "catalogue": ()},
 }
+# The threads of the queue for compiling; how many of them run at once, not counting work that has run for ``SLOW_S``;
+# and how many an owner may have, all but one of them abandoned.
+COMPILERS, AT_ONCE, SLOW_S, OWN = 8, 2, 1.0, 2
 
 
 class Overrun(NamedTuple):
-    """Work that runs past its deadline: by how much, its owner, its queue, and the CPU time of its thread.
+    """Work that runs past its deadline: by how much, its owner, its queue, its thread, and the CPU time of that.
 
     ``is_tracing``: the thread traces or compiles, which cannot be interrupted, and may take long on a busy machine.
     """
@@ -39,13 +48,17 @@ class Overrun(NamedTuple):
     seconds: float
     owner: str
     queue: Queue
+    thread: int
     cpu_s: float
     is_tracing: bool
 
 
 @dataclass(eq=False)
 class _Ticket:
-    """A piece of an op's work, and whether its caller still waits; ``queued`` is a time of ``time.perf_counter``."""
+    """A piece of an op's work, and whether its caller still waits.
+
+    ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``.
+    """
 
     work: Callable[[Checkpoint], Any]
     deadline: float
@@ -55,6 +68,7 @@ class _Ticket:
     queued: float = field(default_factory=time.perf_counter)
     takes_place: bool = False
     abandoned: bool = False
+    began: float = math.inf
     running: Interruptible | None = None
 
     def check(self) -> None:
@@ -83,14 +97,14 @@ class Scheduler:
         """Queue at most ``waiting`` pieces of work."""
         self._admission = Admission(waiting)
         self._queues: dict[Queue, RoundRobin[_Ticket]] = {queue: RoundRobin() for queue in LEFT_TO_COMPILE}
-        self._running: dict[Queue, _Ticket] = {}
+        self._running: dict[Queue, list[_Ticket]] = {queue: [] for queue in LEFT_TO_COMPILE}
         self._lock = threading.Lock()
         self._changed = {queue: threading.Condition(self._lock) for queue in LEFT_TO_COMPILE}
         self._ended = False
 
     def start(self) -> None:
         """Start the threads, as daemons: a kernel that never returns must not keep the process alive."""
-        for queue in self._queues:
+        for queue in (*self._queues, *["compile"] * (COMPILERS - 1)):
             threading.Thread(target=self._serve, args=(queue,), name=f"scheduler-{queue}", daemon=True).start()
 
     def stop(self) -> None:
@@ -98,7 +112,7 @@ class Scheduler:
         with self._lock:
             self._ended = True
             for changed in self._changed.values():
-                changed.notify()
+                changed.notify_all()
 
     async def run(
         self,
@@ -111,7 +125,7 @@ class Scheduler:
     ) -> Result:
         """Return ``work(checkpoint)``, run on the thread of a queue in the turn of its ``owner``.
 
-        If XLA must compile for the work first, it starts again in the queue for that. ``deadline`` is a time of
+        If the work must be traced or compiled first, it starts again in the queue for that. ``deadline`` is a time of
         ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no more of the owner's work may
         wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and the errors of ``work``.
         """
@@ -141,7 +155,7 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Whether no work runs or waits."""
         with self._lock:
-            return not self._running and not any(self._queues.values())
+            return not any(self._running.values()) and not any(self._queues.values())
 
     def overruns(self) -> list[Overrun]:
         """Return the running work that is past its deadline.
@@ -151,16 +165,18 @@ class Scheduler:
         now = time.monotonic()
         found = list[Overrun]()
         with self._lock:
-            for queue, ticket in self._running.items():
-                late, running = now - ticket.deadline, ticket.running
-                if late > 0 and running is not None and queue != "catalogue":
-                    found.append(Overrun(late, ticket.owner, queue, running.cpu_s, running.is_uninterrupted))
+            running: list[tuple[Queue, _Ticket]] = [
+                (queue, ticket) for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]
+            ]
+        for queue, ticket in running:
+            if (block := ticket.running) is not None and (late := now - ticket.deadline - block.allowed_s) > 0:
+                found.append(Overrun(late, ticket.owner, queue, block.thread, block.cpu_s, block.is_uninterrupted))
         return found
 
     def _enter(self, queue: Queue, ticket: _Ticket) -> None:
         with self._lock:
             # Work that an idle thread starts at once needs no place.
-            ticket.takes_place = queue in self._running or bool(self._queues[queue])
+            ticket.takes_place = not self._may_start(queue, ticket.owner) or bool(self._queues[queue])
             if ticket.takes_place:
                 self._admission.take(ticket.owner)
             self._queues[queue].put(ticket.owner, ticket)
@@ -169,28 +185,46 @@ class Scheduler:
     def _abandon(self, queue: Queue, ticket: _Ticket) -> None:
         """Cancel work that no caller waits for; remove it from the queue, where it would keep its tensors and place."""
         with self._lock:
-            is_removed = self._queues[queue].remove(ticket.owner, ticket)
-            if is_removed and ticket.takes_place:
+            if self._queues[queue].remove(ticket.owner, ticket) and ticket.takes_place:
                 self._admission.give(ticket.owner)
-        if is_removed:
-            ticket.counters.gave_up(ticket.queued)
-        ticket.abandoned = True
+            ticket.abandoned = True
+            self._changed[queue].notify()  # the owner may start other work
         if ticket.running is not None:
             ticket.running.cancel()
+
+    def _may_start(self, queue: Queue, owner: str) -> bool:
+        """Return whether a thread of a queue may start work of an owner."""
+        running = self._running[queue]
+        if queue != "compile":
+            return not running
+        now, own = time.monotonic(), [ticket for ticket in running if ticket.owner == owner]
+        at_once = sum(now - ticket.began < SLOW_S for ticket in running)
+        return at_once < AT_ONCE and len(own) < OWN and all(ticket.abandoned for ticket in own)
 
     def _serve(self, queue: Queue) -> None:
         """Run the work of a queue in turn, until the scheduler has stopped and none is left."""
         forbid_tracing(LEFT_TO_COMPILE[queue])
-        waiting = self._queues[queue]
-        while True:
-            with self._lock:
-                self._running.pop(queue, None)
-                while not waiting:
-                    if self._ended:
-                        return
-                    self._changed[queue].wait()
-                ticket = self._running[queue] = waiting.take()
-                if ticket.takes_place:
-                    self._admission.give(ticket.owner)
+        if queue == "compile":
+            let_traces_outlive()
+        while (ticket := self._take(queue)) is not None:
             ticket.run()
+            with self._lock:
+                self._running[queue].remove(ticket)
+                self._changed[queue].notify_all()
             del ticket  # or it would keep its tensors until the next ticket
+
+    def _take(self, queue: Queue) -> _Ticket | None:
+        """Wait for work of a queue that may start, and take it; return ``None`` at the end."""
+        waiting = self._queues[queue]
+        with self._lock:
+            while (owner := next((each for each in waiting if self._may_start(queue, each)), None)) is None:
+                if self._ended and not waiting:
+                    return None
+                # What runs becomes slow without a notice.
+                self._changed[queue].wait(SLOW_S / 4 if waiting else None)
+            ticket = waiting.take(owner)
+            ticket.began = time.monotonic()
+            self._running[queue].append(ticket)
+            if ticket.takes_place:
+                self._admission.give(ticket.owner)
+        return ticket

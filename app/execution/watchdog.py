@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from app.execution.scheduler import Overrun, Queue, Scheduler
+from app.execution.scheduler import Overrun, Scheduler
 from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")
@@ -43,12 +43,12 @@ def watchdog(scheduler: Scheduler, patience_s: float) -> Generator[None]:
 
 
 class Watch:
-    """A watch over a scheduler: when the thread of each queue last used CPU, and how often in a row one was stuck."""
+    """A watch over a scheduler: when each late thread last used CPU, and how often in a row one was stuck."""
 
     def __init__(self, scheduler: Scheduler, patience_s: float) -> None:
         """Watch ``scheduler``; work may run past its deadline for ``patience_s``."""
         self._scheduler, self._patience_s = scheduler, patience_s
-        self._progress: dict[Queue, tuple[float, float]] = {}
+        self._progress: dict[int, tuple[float, float]] = {}
         self._stuck_checks = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -67,8 +67,8 @@ class Watch:
         """Return whether work is stuck at ``now``, a time of ``time.monotonic``."""
         if not late.is_tracing:
             return late.seconds > self._patience_s
-        cpu_s, since = self._progress.get(late.queue, (-math.inf, now))
+        cpu_s, since = self._progress.get(late.thread, (-math.inf, now))
         if abs(late.cpu_s - cpu_s) > PROGRESS_CPU_S:
-            self._progress[late.queue] = late.cpu_s, now
+            self._progress[late.thread] = late.cpu_s, now
             since = now
         return now - since > max(self._patience_s, IDLE_S) or late.seconds > LONGEST_TRACE_S

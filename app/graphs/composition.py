@@ -16,6 +16,7 @@ from app.errors import PullbackError
 from app.graphs.contract import Typed
 from app.graphs.values import guarded, needs_guard
 from app.graphs.wiring import Fixed, Value
+from app.runtime import cancellation
 from app.runtime.calculus import Graph, Tapes
 from app.runtime.messages import message_of
 from app.runtime.node_names import node_scope, node_text
@@ -93,6 +94,7 @@ class Composition:
         values = {Value("", name): x for name, x in zip(self._inputs, inputs, strict=True)}
         for each in self._nodes:
             node = each.node
+            cancellation.check()
             try:
                 with node_scope(node.name, node.op.name) if self._in_names else nullcontext():
                     outputs = _call(each, values, attrs, each.dtype or dtype)

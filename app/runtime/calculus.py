@@ -14,7 +14,7 @@ import tensorflow as tf
 # Private, because the public API registers gradients and never removes them.
 from tensorflow.python.framework.ops import gradient_registry
 
-from app.runtime import slice_gradient, vectorization
+from app.runtime import cancellation, slice_gradient, vectorization
 from ops import Tensor
 
 _CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
@@ -64,7 +64,10 @@ class Tapes:
 
         There is at least one direction. This is a loop: eager mode is the reference, not the fast mode.
         """
-        found = [pullback(row) for row in zip(*(tf.unstack(d) for d in directions), strict=True)]
+        found = list[Gradients]()
+        for row in zip(*(tf.unstack(d) for d in directions), strict=True):
+            cancellation.check()
+            found.append(pullback(row))
         return [None if any(x is None for x in column) else tf.stack(column) for column in zip(*found, strict=True)]
 
 

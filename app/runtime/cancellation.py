@@ -13,6 +13,8 @@ from typing import Self, TypeAlias
 # Private, because no public API cancels an eager call or a graph function between two of its kernels.
 from tensorflow.python.eager import cancellation
 
+from app.errors import too_late
+
 Checkpoint: TypeAlias = Callable[[], None]
 """Called between chunks of long work; raises when the caller no longer waits for the result."""
 
@@ -22,12 +24,12 @@ class Interruptible:
 
     A running kernel, trace or XLA program always completes. A v1 session stops by itself at ``deadline``, in seconds of
     ``time.monotonic``. Functions can be cancelled only after ``install``. ``is_uninterrupted`` while the thread is in
-    ``uninterrupted``.
+    ``uninterrupted``; ``allowed_s`` is the time past its deadline that ``allowing`` allows it.
     """
 
     def __init__(self, deadline: float) -> None:
         """Create the cancellation manager."""
-        self.deadline, self.is_uninterrupted = deadline, False
+        self.deadline, self.is_uninterrupted, self.allowed_s, self.thread = deadline, False, 0.0, 0
         self._manager = cancellation.CancellationManager()
         self._cancelled, self._cpu_clock = False, 0
 
@@ -42,12 +44,18 @@ class Interruptible:
 
     def __enter__(self) -> Self:
         """Make this the block of the current thread."""
-        _thread.block, self._cpu_clock = self, time.pthread_getcpuclockid(threading.get_ident())
+        _thread.block, self.thread = self, threading.get_ident()
+        self._cpu_clock = time.pthread_getcpuclockid(self.thread)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         """Leave the block."""
         _thread.block = _Thread.block
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the block was cancelled, or its deadline has passed."""
+        return self._cancelled or time.monotonic() > self.deadline
 
     @property
     def cpu_s(self) -> float:
@@ -65,13 +73,18 @@ class _NotInterruptible:
 
     manager = None
     deadline = math.inf
-    is_uninterrupted = False
+    is_uninterrupted = is_over = False
+    allowed_s = 0.0
+
+
+Block: TypeAlias = Interruptible | _NotInterruptible
+"""The work that a thread does."""
 
 
 class _Thread(threading.local):
     """The current block of each thread."""
 
-    block: Interruptible | _NotInterruptible = _NotInterruptible()
+    block: Block = _NotInterruptible()
 
 
 _thread = _Thread()
@@ -84,6 +97,17 @@ def install() -> None:
     looks up the manager before every function, so the lookup is a C callable without a Python frame.
     """
     cancellation.context = partial(attrgetter("block.manager"), _thread)
+
+
+def current() -> Block:
+    """Return the block of work that this thread does."""
+    return _thread.block
+
+
+def check() -> None:
+    """Raise ``DeadlinePassed`` if this thread's block is over: where Python code builds what TensorFlow computes."""
+    if _thread.block.is_over:
+        raise too_late()
 
 
 def remaining_ms() -> int:
@@ -102,3 +126,14 @@ def uninterrupted() -> Generator[None]:
     finally:
         block.is_uninterrupted = False
         _thread.block = block
+
+
+@contextmanager
+def allowing(seconds: float) -> Generator[None]:
+    """Let this block run past its deadline for so long without counting as late: it cannot be cancelled, but ends."""
+    block = _thread.block
+    block.allowed_s = seconds
+    try:
+        yield
+    finally:
+        block.allowed_s = 0.0

@@ -9,17 +9,20 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from app.runtime import tensor_equality, traces
+from app.runtime import tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
-from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.cancellation import allowing, remaining_ms, uninterrupted
 from app.runtime.functions import Bounded, Function
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import can_run_here
+from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
+from app.runtime.traces import WhyOver
 from ops import Array, Mode, OpFault, Tensor
 
 tensor_equality.install()
+trace_limits.install()
 
 Key: TypeAlias = tuple[str | int, str]
 """The level of a result, and the name of its input or output.
@@ -42,13 +45,15 @@ class Traits(NamedTuple):
 
     Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks. ``shapes`` has the sizes of
     each leaf, ``None`` for those that vary, or ``None`` alone if the rank varies. If it ``has_few_shapes``, its leaves
-    are padded to a few lengths, so that XLA compiles it a few times at most.
+    are padded to a few lengths, so that XLA compiles it a few times at most. ``is_composed``: its op is a graph of ops,
+    which anyone may have posted.
     """
 
     owner: str
     orders: int
     shapes: tuple[tuple[int | None, ...] | None, ...]
     has_few_shapes: bool
+    is_composed: bool
 
 
 class Traceable(Describable, Protocol):
@@ -97,7 +102,8 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     is_permanent = is_compiled and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
     in_session = mode == "v1" or (is_compiled and not is_permanent)
     make = partial(_new_trace, program, mode, leaves, device, in_session=in_session)
-    made: Trace = traces.TRACES.make(key, traits.owner, make, is_compiled=is_compiled, is_permanent=is_permanent)
+    kinds = {"is_compiled": is_compiled, "is_permanent": is_permanent, "may_outlive": not traits.is_composed}
+    made: Trace = traces.TRACES.make(key, traits.owner, make, **kinds)
     return made
 
 
@@ -114,6 +120,10 @@ BOUNDED_KEPT = 8192
 _bounded: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 
 
+# How long TensorFlow may optimise a graph when it is first called, for each node: 20 times what it takes alone.
+OPTIMISE_S = 0.01
+
+
 class Trace:
     """The trace of a program: a graph function, or a v1 graph with its session; either may be compiled.
 
@@ -125,7 +135,7 @@ class Trace:
         self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
     ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
-        self.is_bounded = False
+        self.is_bounded = self._has_run = False
         self.kinds: dict[Key, tf.DType] = {}
         self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
@@ -138,11 +148,19 @@ class Trace:
                 self._call = Bounded(self._function, are_bounded=program.traits.has_few_shapes)
             else:
                 self._call = Function(self._function)
+        self._nodes = trace_limits.nodes()
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
         """Run the program on leaves of the types that it was traced for."""
-        values = self._call(leaves) if self.kinds else []
+        values = (self._call if self._has_run else self._first_call)(leaves) if self.kinds else []
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
+
+    def _first_call(self, leaves: Sequence[Array]) -> list[Array]:
+        """Run the program; TensorFlow optimises its graph before, which nothing can cancel."""
+        with allowing(OPTIMISE_S * self._nodes):
+            values = self._call(leaves)
+        self._has_run = True
+        return values
 
     @property
     def graph_def(self) -> Any:
@@ -156,7 +174,11 @@ class Trace:
         return dict(zip(self.kinds, self._function(*leaves), strict=True)) if self.kinds else {}
 
     def _build(self, program: Traceable, *tensors: Tensor) -> list[Tensor]:
-        results = program.build(Graph(), tensors)
+        try:
+            results = program.build(Graph(), tensors)
+        except BaseException:
+            forget_gradients(tf.compat.v1.get_default_graph())
+            raise
         found = {key: tensor for key, tensor in results.items() if tensor is not None}
         shapes = {key: tf.get_static_value(tensor) for key, tensor in found.items() if isinstance(key[0], str)}
         self.shapes = {key: shape for key, shape in shapes.items() if shape is not None}
@@ -192,27 +214,38 @@ class Trace:
         return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
 
 
-def _new_trace(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, *, in_session: bool) -> Trace:
-    """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails."""
+def _new_trace(
+    program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, why_over: WhyOver, *, in_session: bool
+) -> Trace:
+    """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails.
+
+    Raises ``Unprocessable`` for a trace of too many nodes, and the error of ``why_over`` when it returns one.
+    """
+    traits = program.traits
+    limits = Limits(traits.owner, MOST_OF_COMPOSITION if traits.is_composed else MOST, why_over)
     JOURNAL.note(program, mode, leaves)  # the author's code and the compiler may crash
     with uninterrupted(), tf.device(device):
         try:
             # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.
-            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else program.traits.shapes
+            shapes = [leaf.shape for leaf in leaves] if mode == "xla" else traits.shapes
             specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
-            trace = Trace(program, mode, specs, device, in_session=in_session)
-            if mode == "xla":
+            with limited(limits):
+                trace = Trace(program, mode, specs, device, in_session=in_session)
+            if limits.stopped is None and mode == "xla":
                 # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
                 trace(leaves)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
-            failure = _clearest_error(error, program, leaves)
+            failure = limits.stopped or _clearest_error(error, program, leaves)
             keep_author_line(failure)
         else:
-            if trace.is_bounded:
+            # An op's code may have caught the error: the trace is not whole.
+            failure = limits.stopped
+            if failure is None and trace.is_bounded:
                 _bounded[program, mode] = None
                 if len(_bounded) > BOUNDED_KEPT:
                     _bounded.popitem(last=False)
-            return trace
+            if failure is None:
+                return trace
     # Raised outside the block above; inside it, the first error would become the context and keep the tensors alive.
     raise failure
 

@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
-from app.runtime.traces import TRACES
+from app.runtime.traces import STOPS, TRACES, Stop
 from app.telemetry.counters import DURATIONS, PROBES, SIZES, Counters, Distribution, Stage
 from app.telemetry.line_writer import STDERR
 from app.telemetry.processes import LiveWorkers, usage, worker_number
@@ -66,6 +66,10 @@ class _Total:
         if total > published:
             (self._counter.labels(*labels) if labels else self._counter).inc(total - published)
             self._published[labels] = total
+
+
+def _publish_stopped(total: _Total, reason: Stop) -> None:
+    total.publish(TRACES.stopped[reason], reason)
 
 
 class _Buckets:
@@ -121,6 +125,11 @@ class Metrics:
         ]
         self.counter("pullback_traces", "Traced functions created.", TRACES.made.total)
         self.gauge("pullback_traces_kept", "Traced functions in the cache.", lambda: len(TRACES))
+        document = "Traces that were stopped, by what they had too little of: deadline, time or nodes."
+        stopped = self._total("pullback_traces_stopped", document, "reason")
+        self._publishers += [partial(_publish_stopped, stopped, reason) for reason in STOPS]
+        document = "Traces that go on although their callers have gone."
+        self.gauge("pullback_traces_in_background", document, lambda: TRACES.in_background)
         self.counter("pullback_xla_compilations", "Traced functions compiled by XLA.", TRACES.compiled.total)
         document = "Shapes of rows that were tried, by whether their rows share calls."
         shapes = self._gauge("pullback_row_shapes", document, "max", ("op", "joined"))

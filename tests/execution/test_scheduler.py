@@ -157,7 +157,7 @@ def test_leaving_the_queue_keeps_the_order_of_the_rest():
     assert turns.remove("b", "b0")
     assert not turns.remove("b", "b0")
     assert not turns.remove("a", "a9")
-    assert [turns.take() for _ in range(3)] == ["a0", "c0", "a1"]
+    assert [turns.take(owner) for owner in ("a", "c", "a")] == ["a0", "c0", "a1"]
     assert not turns
 
 
@@ -268,3 +268,55 @@ def test_work_that_needs_a_compiler_leaves_its_queue():
         assert threads == ["scheduler-short", "scheduler-compile", "scheduler-long", "scheduler-compile"]
 
     in_a_scheduler(test)
+
+
+def test_slow_traces_of_some_owners_hold_no_other():
+    """An owner has one that a caller waits for, and one more; what is slow does not count."""
+
+    async def test(scheduler: Scheduler) -> None:
+        gates = [Gate() for _ in range(5)]
+
+        def trace(gate: Gate, owner: str, seconds: float) -> asyncio.Task[str]:
+            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner=owner)
+            return asyncio.create_task(run)
+
+        tasks = [trace(gates[0], "a", PATIENCE_S), trace(gates[1], "a", PATIENCE_S), trace(gates[2], "b", PATIENCE_S)]
+        for gate in (gates[0], gates[2]):
+            assert await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
+        # Two run at once; when they have turned out to be slow, a third one begins.
+        tasks.append(trace(gates[3], "c", PATIENCE_S))
+        assert await asyncio.to_thread(gates[3].entered.wait, PATIENCE_S)
+        assert not gates[1].entered.is_set()
+        abandoned = trace(gates[4], "d", 0.2)
+        with pytest.raises(DeadlinePassed):
+            await abandoned
+        for gate in gates:
+            gate.opened.set()
+        assert await asyncio.gather(*tasks) == ["done"] * 4
+        assert [late.owner for late in scheduler.overruns()] in ([], ["d"])
+
+    in_a_scheduler(test, waiting=16)
+
+
+def test_abandoned_work_of_an_owner_lets_one_more_begin():
+    async def test(scheduler: Scheduler) -> None:
+        gates = [Gate() for _ in range(3)]
+
+        def trace(gate: Gate, seconds: float) -> asyncio.Task[str]:
+            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner="a")
+            return asyncio.create_task(run)
+
+        with pytest.raises(DeadlinePassed):
+            await trace(gates[0], 0.1)
+        second = trace(gates[1], PATIENCE_S)
+        assert await asyncio.to_thread(gates[1].entered.wait, PATIENCE_S)
+        second.cancel()
+        third = trace(gates[2], PATIENCE_S)
+        assert not await asyncio.to_thread(gates[2].entered.wait, 0.6)
+        gates[0].opened.set()
+        assert await asyncio.to_thread(gates[2].entered.wait, PATIENCE_S)
+        gates[2].opened.set()
+        assert await third == "done"
+        gates[1].opened.set()
+
+    in_a_scheduler(test, waiting=16)

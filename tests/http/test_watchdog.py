@@ -110,8 +110,11 @@ def test_a_slow_trace_is_not_stuck_and_serves_later_requests(start, slow_to_trac
     one = start(OPS_PATH=slow_to_trace, DEADLINE_S="1", GRACE_S="1").wait_until_ready()
     until = time.monotonic() + PATIENCE_S
     with one.client() as client:
+        assert problem(post(client, "slow_to_trace", "forward", inputs={"x": 0.0}, mode="graph"), 504)
         while (answer := post(client, "slow_to_trace", "forward", inputs={"x": 0.0}, mode="graph")).status_code != 200:
-            assert problem(answer, 504)
+            # The trace of the first request goes on, and nobody waits for it.
+            assert "op slow_to_trace is still traced" in problem(answer, 503)["detail"]
+            assert answer.headers["retry-after"] == "5"
             assert client.get("/health/ready").status_code == 200
             assert time.monotonic() < until, one.log()
             time.sleep(PAUSE_S)
@@ -135,6 +138,6 @@ def test_a_trace_is_stuck_only_without_progress(
     late_s: float, is_tracing: bool, cpu_s: tuple[float, float], is_stuck: bool
 ):
     watch = Watch(Scheduler(1), PATIENCE)
-    before, now = (Overrun(late_s, "op", "compile", used, is_tracing) for used in cpu_s)
+    before, now = (Overrun(late_s, "op", "compile", 1, used, is_tracing) for used in cpu_s)
     watch.is_stuck(before, NOW - IDLE_S - 1)
     assert watch.is_stuck(now, NOW) == is_stuck

@@ -48,7 +48,7 @@ class CotangentSlots:
     @property
     def traits(self) -> Traits:
         names = (*self.op.inputs, *self.op.attrs.number_names(), *self._outputs, *self._inputs)
-        return Traits(self.op.name, 2, (None,) * len(names), False)
+        return Traits(self.op.name, 2, (None,) * len(names), False, False)
 
     def describe(self, leaves: Sequence[Array]) -> str:
         return self.op.name
