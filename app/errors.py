@@ -26,12 +26,13 @@ An error has a status, headers and a document (RFC 9457); the protocol of the pa
 error never exceed the limits below, whatever the request contains.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-MAX_TEXT, MAX_GOT, MAX_ENTRIES = 300, 200, 20
+from pullback.near_names import near_names
+
+MAX_TEXT, MAX_GOT, MAX_ENTRIES, MOST_NEAR = 300, 200, 20, 3
 
 Loc = tuple[str | int, ...]
 
@@ -260,7 +261,7 @@ def wrong(loc: Loc, message: str, *, expected: str, got: str) -> Unprocessable:
 def near(name: str, known: Iterable[str]) -> str:
     """Return the names nearest to ``name`` as an expectation, or all known names if none is near."""
     names = list(known)
-    if close := _close(name, names):
+    if close := near_names(name, names, MOST_NEAR):
         return f"a known name, such as {', '.join(close)}"
     return f"one of {', '.join(names)}" if names else "no names (none are defined)"
 
@@ -268,15 +269,11 @@ def near(name: str, known: Iterable[str]) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question with the names nearest to ``name``, or as an expectation all known names if none is near."""
     names = list(known)
-    close = _close(name, names)
+    close = near_names(name, names, MOST_NEAR)
     if not close:
         return f"expected {near(name, names)}"
     *others, last = close
     return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
-
-
-def _close(name: str, names: Sequence[str]) -> list[str]:
-    return difflib.get_close_matches(name[:64], names, n=3, cutoff=0.5)
 
 
 def clip(text: str, limit: int) -> str:

@@ -44,7 +44,11 @@ LAYERS = (
 )
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 # The leaves of `app`, and the modules of `app` that each may import.
-LEAVES = {"app.errors": (), "app.settings": (), "app.tensors": ("app.tensors", "app.errors")}
+LEAVES = {
+    "app.errors": ("pullback.near_names",),
+    "app.settings": (),
+    "app.tensors": ("app.tensors", "app.errors"),
+}
 EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|services?)")
 
 REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|crates\.io")

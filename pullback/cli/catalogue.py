@@ -62,7 +62,8 @@ def print_contract(out: Console, op: Contract) -> None:
         _section(out, "Attributes")
         _print_attrs(out, op.attr_schemas)
     _section(out, "Formulas")
-    out.print(styled(op.doc))
+    # Docstrings quote code as reStructuredText does.
+    out.print(styled(op.doc.replace("``", "")))
     _section(out, "Examples")
     for example in op.examples:
         # In one piece, so that it can be copied: the terminal folds it.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from pullback import __version__, calls
 from pullback.addresses import DEFAULT_TIMEOUT
@@ -28,6 +27,7 @@ from pullback.cli.native import native
 from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
 from pullback.cli.serve import run_doctor, run_service
+from pullback.cli.suggesting import Suggesting
 from pullback.cli.verify import verify
 from pullback.cli.watch import watch
 from pullback.errors import BadArgument, PullbackError
@@ -36,7 +36,7 @@ FAILED, PIPE_CLOSED = 2, 141
 MIN_WIDTH, MAX_WIDTH = 20, 80
 
 
-class Commands(TyperGroup):
+class Commands(Suggesting):
     """The commands; an error in one of them is reported in one line."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -178,7 +178,9 @@ def show(
             print_contract(console(), service.op(op).contract())
 
 
-key = typer.Typer(no_args_is_help=True, help="Make keys for a service that lets in only requests with a key.")
+key = typer.Typer(
+    cls=Suggesting, no_args_is_help=True, help="Make keys for a service that lets in only requests with a key."
+)
 key.command(short_help="Make a key.")(new)
 app.add_typer(key, name="key", short_help="Make keys.")
 app.add_typer(graph, name="graph", short_help="Post and show graphs of ops.")

@@ -14,6 +14,7 @@ from pullback.cli.catalogue import print_contract, print_document
 from pullback.cli.console import console, styled
 from pullback.cli.options import Json, Timeout, Url, client
 from pullback.cli.pages import GRAPH
+from pullback.cli.suggesting import Suggesting
 from pullback.cli.tables import Table, print_table
 from pullback.compose import document_of, post
 from pullback.errors import BadArgument
@@ -22,7 +23,7 @@ FilePath = Annotated[Path, typer.Argument(metavar="FILE", help="File with the do
 
 GraphName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a graph, or a file with its document.")]
 
-graph = typer.Typer(no_args_is_help=True, help="Graphs of ops, which are ops: post one, and show one.")
+graph = typer.Typer(cls=Suggesting, no_args_is_help=True, help="Graphs of ops, which are ops: post one, and show one.")
 
 
 @graph.command("post", short_help="Post the document of a graph.")

@@ -1,12 +1,12 @@
 """The meaning of ``name=value`` on the command line, by the contract of the op."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pullback.catalogue import Contract
 from pullback.cli.values import attribute, tensor
 from pullback.errors import BadArgument
+from pullback.near_names import near_names
 from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
 
 
@@ -53,7 +53,7 @@ def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, st
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question with the name nearest to ``name``, or "" if none is near."""
-    near = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=0.5)
+    near = near_names(name, known, 1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

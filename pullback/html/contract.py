@@ -31,7 +31,7 @@ def html_of(contract: Contract) -> str:
     parts = [
         element("h3", signature(contract)),
         element("p", contract.summary),
-        element("p", contract.doc, class_="dim"),
+        element("p", contract.doc.replace("``", ""), class_="dim"),
         element("table", header(TITLES, len(TITLES)), element("tbody", *rows)),
         element("p", facts, class_="dim"),
     ]

@@ -11,6 +11,7 @@ from pullback.places import place, summary
 from pullback.reports import Check, Report, Worst
 
 MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
+NOT_RUN = "not run"
 """The most findings that are written out, and the most rows of the table of checks."""
 TOLD = ("fail", "error", "inconclusive")
 
@@ -42,10 +43,18 @@ def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
     if (plot := distances(report.checks)) is not None:
         heading = "The worst number of each finding, in error bars (beyond 1: wrong)"
         parts.append(element("details", element("summary", heading), plot, open="" if told else None))
-    rows = [_row(check) for check in report.checks[:MOST_ROWS]]
+    not_run = dict[str, list[str]]()
+    for check in report.checks:
+        if check.verdict == "skipped" and check.sentence.startswith(NOT_RUN):
+            not_run.setdefault(check.sentence, []).append(check.check)
+    ran = [check for check in report.checks if check.sentence not in not_run]
+    rows = [_row(check) for check in ran[:MOST_ROWS]]
     titles = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
     table = element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
-    return [*parts, element("details", element("summary", f"All of {counted(len(report.checks), 'finding')}"), table)]
+    parts.append(element("details", element("summary", f"All of {counted(len(ran), 'finding')}"), table))
+    for sentence, checks in not_run.items():
+        parts.append(element("p", f"{', '.join(dict.fromkeys(checks))}: {sentence}", class_="dim"))
+    return parts
 
 
 def _finding(check: Check) -> ET.Element:

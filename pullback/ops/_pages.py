@@ -86,7 +86,7 @@ def _cure_of_arguments(error: BaseException) -> str:
     if missing := re.findall(r"'(\w+)'", found["missing"] or ""):
         return f"; write {', '.join(f'{name}=...' for name in missing)} in {kind.__name__}(...)"
     names = [declared.name for declared in dataclasses.fields(kind)]
-    near = difflib.get_close_matches(found["unknown"] or "", names, n=1)
+    near = difflib.get_close_matches(found["unknown"] or "", names, n=1, cutoff=0.65)
     return f"; did you mean {near[0]}?" if near else f"; its arguments are {', '.join(names)}"
 
 
