@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -12,6 +12,8 @@ from app.graphs.document import GraphDocument
 from app.graphs.wiring import Node
 from app.tensors.validation import entries
 from ops import Attrs
+
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 def attributes(document: GraphDocument, nodes: Sequence[Node]) -> type[Attrs]:
@@ -42,10 +44,16 @@ def _merged(one: FieldInfo, other: FieldInfo, attr: str, at: tuple[str | int, ..
     """Return the field of an attribute that several nodes use: its bounds are those of all."""
     if one.annotation != other.annotation:
         message = f"attribute {attr} of the graph has another type at an earlier node"
-        raise wrong(at, message, expected=str(one.annotation), got=str(other.annotation))
+        raise wrong(at, message, expected=_kind(one), got=_kind(other))
     found = copy(one)
     found.metadata = [*one.metadata, *(bound for bound in other.metadata if bound not in one.metadata)]
     return found
+
+
+def _kind(field: FieldInfo) -> str:
+    """Return the type of an attribute in the terms of JSON."""
+    options = get_args(field.annotation)
+    return f"one of {', '.join(map(str, options))}" if options else _KINDS.get(field.annotation, "another type")
 
 
 def _check_defaults(made: type[Attrs], values: Mapping[str, Any]) -> None:

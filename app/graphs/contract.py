@@ -10,6 +10,7 @@ from app.graphs.document import MAX_RANK, GraphDocument, GraphInput
 from app.graphs.element_types import ElementType, Variable, dtypes_of, unify
 from app.graphs.shapes import Mismatch, Namer, Rest, Shapes, Size, Term, Terms
 from app.graphs.wiring import Fixed, Node, Value
+from app.tensors.casting import describe
 from ops import ANY_SHAPE, FLOATS, Attrs, Input, Output
 
 Pattern: TypeAlias = tuple[str | int, ...]
@@ -100,7 +101,7 @@ class Inference:
                 source.array(kind)  # raises what is wrong
             elif not kind.restrict(source.fits):
                 message = f"no dtype of op {node.op.name} has this value"
-                raise wrong(at, message, expected=f"one of {', '.join(node.op.dtypes)}", got=str(source.value)[:64])
+                raise wrong(at, message, expected=f"one of {', '.join(node.op.dtypes)}", got=describe(source.value))
             return
         before = self._kinds[source]
         if before is None:

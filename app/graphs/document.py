@@ -2,16 +2,17 @@
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Self, TypeAlias, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from app.errors import MAX_ENTRIES, Malformed, unprocessable, wrong
+from app.errors import MAX_ENTRIES, Loc, Malformed, unprocessable, wrong
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body, parse
-from app.tensors.validation import entries
+from app.tensors.validation import entries, expected
 
 PREFIX = "graph"
 """The first part of the name of a posted graph; the second is the digest of its document."""
@@ -20,13 +21,63 @@ DIGITS = 32
 MAX_DOCUMENT = 1 << 20
 MAX_NODES, MAX_SLOTS, MAX_EXAMPLES, MAX_DOC, MAX_RANK = 256, 32, 4, 4096, 8
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-Name: TypeAlias = Annotated[str, Field(pattern=rf"^{NAME.pattern}$")]
-Reference: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?$")]
-OpName: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.(vjp|jvp)){0,4}$")]
-Attribute: TypeAlias = bool | int | float | str
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+"""The names in a document."""
+_REFERENCE = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})?")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}|\.\.\.")
+_OP = re.compile(r"[a-z][a-z0-9_]{0,63}(\.(vjp|jvp)){0,4}")
+_A_NAME = "a name: a letter, and up to 63 letters, digits and underscores"
+_A_SOURCE = 'the name of an input or of an earlier node, "node.output", or {"constant": 1.0}'
+_A_RESULT = 'the name of a node, or "node.output"'
+_A_SIZE = 'an integer, a symbol such as "N", or "..."'
+_A_VALUE = "a number, a string, true or false"
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    """Return the validator of a string that matches a pattern; its error says what is expected."""
+
+    def checked(value: Any) -> Any:
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        raise expected(what)
+
+    return BeforeValidator(checked)
+
+
+def _size(value: Any) -> Any:
+    if (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, str) and _SYMBOL.fullmatch(value)
+    ):
+        return value
+    raise expected(_A_SIZE)
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise expected(_A_VALUE)
+
+
+def _form(value: Any) -> str:
+    """Return the tag of the type that a value has where several are allowed; no key of an object is a tag."""
+    return "<list>" if isinstance(value, list) else "<object>" if isinstance(value, dict | BaseModel) else "<value>"
+
+
+def _by_form(what: str) -> Discriminator:
+    return Discriminator(
+        _form, custom_error_type="expected", custom_error_message=what.replace("{", "{{").replace("}", "}}")
+    )
+
+
+Name: TypeAlias = Annotated[str, Field(pattern=f"^{NAME.pattern}$"), _matching(NAME, _A_NAME)]
+Reference: TypeAlias = Annotated[str, Field(pattern=f"^{_REFERENCE.pattern}$"), _matching(_REFERENCE, _A_SOURCE)]
+Result: TypeAlias = Annotated[str, Field(pattern=f"^{_REFERENCE.pattern}$"), _matching(_REFERENCE, _A_RESULT)]
+# What is wrong with a name of an op says whoever looks it up.
+OpName: TypeAlias = Annotated[str, Field(max_length=128, json_schema_extra={"pattern": f"^{_OP.pattern}$"})]
+Size: TypeAlias = Annotated[Annotated[str, Field(pattern=f"^({_SYMBOL.pattern})$")] | int, BeforeValidator(_size)]
+Attribute: TypeAlias = Annotated[bool | int | float | str, BeforeValidator(_attribute)]
 # Pydantic's own schema of a dictionary allows names that it refuses.
-_NAMES: dict[str, Any] = {"propertyNames": {"pattern": rf"^{NAME.pattern}$"}}
+_NAMES: dict[str, Any] = {"propertyNames": {"pattern": f"^{NAME.pattern}$"}}
 
 
 class _Part(BaseModel):
@@ -49,7 +100,7 @@ class GraphInput(_Part):
     """An input of the graph; what is left out follows from the nodes that it reaches."""
 
     name: Name
-    shape: list[Name | Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,63}|\.\.\.)$")] | int] | None = Field(
+    shape: list[Size] | None = Field(
         default=None, max_length=MAX_RANK, description='Sizes, symbols, and "..." for any number of dimensions.'
     )
     domain: list[float] | None = Field(
@@ -61,19 +112,31 @@ class GraphInput(_Part):
     doc: str = Field(default="", max_length=MAX_DOC)
 
 
+Source: TypeAlias = Annotated[
+    Annotated[Reference, Tag("<value>")] | Annotated[Constant, Tag("<object>")], _by_form(_A_SOURCE)
+]
+
+
 class GraphNode(_Part):
     """A call of an op: where each of its inputs comes from, and its attributes."""
 
     name: Name
     op: OpName = Field(description="A registered op, or one derived from it, such as square.vjp.")
     inputs: (
-        Annotated[dict[Name, Reference | Constant], Field(max_length=MAX_SLOTS, json_schema_extra=_NAMES)]
-        | Annotated[list[Reference | Constant], Field(max_length=MAX_SLOTS)]
+        Annotated[dict[Name, Source], Field(max_length=MAX_SLOTS, json_schema_extra=_NAMES), Tag("<object>")]
+        | Annotated[list[Source], Field(max_length=MAX_SLOTS), Tag("<list>")]
     ) = Field(
+        discriminator=_by_form("an object by the names of the op's inputs, or a list in their order"),
         description="By the op's input, or in its order: an input of the graph, an earlier node, or its output "
         "(node.output), or a constant.",
     )
-    attrs: dict[Name, Attribute | Bound] = Field(default={}, max_length=MAX_SLOTS, json_schema_extra=_NAMES)
+    attrs: dict[
+        Name,
+        Annotated[
+            Annotated[Attribute, Tag("<value>")] | Annotated[Bound, Tag("<object>")],
+            _by_form(f'{_A_VALUE}, or {{"attr": "NAME"}} for an attribute of the graph'),
+        ],
+    ] = Field(default={}, max_length=MAX_SLOTS, json_schema_extra=_NAMES)
 
 
 class GraphExample(_Part):
@@ -87,9 +150,14 @@ class GraphExample(_Part):
 class GraphDocument(_Part):
     """A graph of ops: its inputs, its nodes in the order of their evaluation, and its outputs."""
 
-    inputs: list[GraphInput | Name] = Field(min_length=1, max_length=MAX_SLOTS)
+    inputs: list[
+        Annotated[
+            Annotated[GraphInput, Tag("<object>")] | Annotated[Name, Tag("<value>")],
+            _by_form("a name, or an object with a name"),
+        ]
+    ] = Field(min_length=1, max_length=MAX_SLOTS)
     nodes: list[GraphNode] = Field(min_length=1, max_length=MAX_NODES)
-    outputs: dict[Name, Reference] = Field(
+    outputs: dict[Name, Result] = Field(
         min_length=1,
         max_length=MAX_SLOTS,
         json_schema_extra=_NAMES,
@@ -119,7 +187,10 @@ class GraphDocument(_Part):
             return cls.model_validate(fields)
         except ValidationError as error:
             faults = error.errors(include_url=False)[:MAX_ENTRIES]
-            raise unprocessable(entries([_located(fault, fields) for fault in faults], cls.model_fields)) from None
+            located = [_located(fault, fields) for fault in faults]
+            raise unprocessable(
+                [entry for each in located for entry in entries([each], _fields_at(each["loc"]))]
+            ) from None
 
     @property
     def slots(self) -> list[GraphInput]:
@@ -154,3 +225,16 @@ def _located(fault: Any, document: Any) -> Any:
             loc.append(part)
             at = cast(Any, at)[part]
     return {**fault, "loc": (*loc, *fault["loc"][-1:]) if fault["type"] == "missing" else tuple(loc)}
+
+
+_PARTS: Mapping[str, type[_Part]] = {"inputs": GraphInput, "nodes": GraphNode, "examples": GraphExample}
+_FIELDS_OF_ITEMS = 3
+
+
+def _fields_at(loc: Loc) -> Iterable[str]:
+    """Return the names that the field of a document at this place may have."""
+    if len(loc) < _FIELDS_OF_ITEMS:
+        return GraphDocument.model_fields
+    if len(loc) == _FIELDS_OF_ITEMS:
+        return _PARTS[str(loc[0])].model_fields if loc[0] in _PARTS else ()
+    return (Constant if loc[2] == "inputs" else Bound).model_fields

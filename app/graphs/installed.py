@@ -1,19 +1,22 @@
 """The graphs that an operator has installed: files NAME.graph.json beside the pages of ops."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from app.autodiff.derived import derived
 from app.errors import MAX_TEXT, NotFound, PullbackError, clip, did_you_mean
-from app.graphs.document import MAX_DOCUMENT, NAME, PREFIX, GraphDocument
+from app.graphs.document import MAX_DOCUMENT, PREFIX, GraphDocument
 from app.graphs.graph_op import GraphOp, graph_op
 from ops import Op, Registry, Unavailable
 
 log = logging.getLogger("pullback")
 
 ENDING = ".graph.json"
+OP_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+"""The names of ops, which those of files become."""
 
 
 def with_graphs(registry: Registry, folders: Iterable[Path], admit: Callable[[Op], None]) -> Registry:
@@ -50,7 +53,7 @@ def with_graphs(registry: Registry, folders: Iterable[Path], admit: Callable[[Op
 
 
 def _installed(path: Path, name: str, taken: Sequence[str], find: Callable[[str], Op]) -> GraphOp:
-    if not NAME.fullmatch(name):
+    if not OP_NAME.fullmatch(name):
         raise ValueError(f"expected a name like [a-z][a-z0-9_]{{0,63}} before {ENDING}, got {name!r}")
     if name in taken:
         raise ValueError(f"another op has the name {name!r}; rename one")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.autodiff.derived import DerivedOp
 from app.errors import Faults, Loc, NotFound, Unprocessable, near, unprocessable, wrong
-from app.graphs.document import Bound, Constant, GraphDocument, GraphNode
+from app.graphs.document import PREFIX, Bound, Constant, GraphDocument, GraphNode
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from app.tensors.validation import entries
@@ -91,11 +91,8 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
             expected = "a different name for each node and input"
             faults.add((*at, "name"), "another part has this name", expected=expected, got=described.name)
             faults.check()
-        try:
-            op = find(described.op)
-        except NotFound as error:
-            raise wrong((*at, "op"), error.detail, expected="a registered or derived op", got=described.op) from None
-        node = _wired(described, op, outputs, at)
+        op = _op_of(described.op, find, (*at, "op"))
+        node = _wired(described, op, outputs, document.nodes[i:], at)
         outputs[described.name] = [slot.name for slot in op.outputs]
         nodes.append(node)
         size += sum(8 * int(np.prod(each.shape)) for each in node.sources.values() if isinstance(each, Fixed))
@@ -137,7 +134,19 @@ def outputs_of(document: GraphDocument, nodes: Sequence[Node]) -> Mapping[str, V
     return values
 
 
-def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: Loc) -> Node:
+def _op_of(name: str, find: FindOp, at: Loc) -> Op:
+    """Return the op of a node; raises ``Unprocessable``."""
+    if name.partition(".")[0] == PREFIX:
+        expected = "a registered or derived op; put the nodes of that graph (GET /v1/graphs/NAME) into this document"
+        raise wrong(at, "a posted graph cannot be the op of a node", expected=expected, got=name)
+    try:
+        return find(name)
+    except NotFound as error:
+        expected = "a registered op, or one that is derived from it, such as square.vjp"
+        raise wrong(at, error.detail, expected=expected, got=name) from None
+
+
+def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], later: Sequence[GraphNode], at: Loc) -> Node:
     given = _by_name(described, op, at)
     sources = dict[str, Value | Fixed]()
     for slot in op.inputs:
@@ -147,7 +156,7 @@ def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], at: L
             dtype = "bool" if slot.dtypes == (BOOL,) else _own_dtype(source.constant) or "float64"
             sources[slot.name] = Fixed(source.constant, decode(source.constant, dtype, loc).shape)
         else:
-            sources[slot.name] = _value(source, outputs, loc)
+            sources[slot.name] = _value(source, outputs, loc, later)
     return Node(described.name, op, sources, *_attributes(described, op, (*at, "attrs")))
 
 
@@ -178,10 +187,15 @@ def _own_dtype(constant: Any) -> str | None:
     return found if isinstance(found, str) and found in DTYPES else None
 
 
-def _value(reference: str, outputs: Mapping[str, list[str]], at: Loc) -> Value:
-    """Return the value that a reference names; raises ``Unprocessable``."""
+def _value(reference: str, outputs: Mapping[str, list[str]], at: Loc, later: Sequence[GraphNode] = ()) -> Value:
+    """Return the value that a reference names; raises ``Unprocessable``, also for a node that is defined ``later``."""
     name, _, output = reference.partition(".")
     if name not in outputs:
+        for i, node in enumerate(later):
+            if node.name == name:
+                message = f"node {name} is defined later" if i else "a node cannot use its own output"
+                expected = f"node {name} before this node" if i else near(name, outputs)
+                raise wrong(at, message, expected=expected, got=reference)
         message = "no input of the graph, and no node before this one, has this name"
         raise wrong(at, message, expected=near(name, outputs), got=reference)
     of_node = outputs[name]

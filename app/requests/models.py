@@ -26,7 +26,7 @@ Absences = dict[str, Reason]
 # No op has so many names: longer collections are refused before their items are validated.
 MAX_NAMES = 64
 # The names of inputs and outputs, as JSON Schema: those of derived ops may be longer than an op's own.
-NAMES = "^[a-z][a-z0-9_]*$"
+NAMES = "^[A-Za-z][A-Za-z0-9_]*$"
 Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAMES})]
 Tensors = Annotated[
     dict[str, TensorIn],

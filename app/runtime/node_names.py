@@ -11,7 +11,7 @@ import tensorflow as tf
 from app.runtime.messages import text_of
 
 # Two dots end the scope: TensorFlow may add a number to a name that is taken.
-_SCOPE = re.compile(r"graph_node\.([a-z][a-z0-9_]{0,63})\.([a-z][a-z0-9_.]*?)\.\.")
+_SCOPE = re.compile(r"graph_node\.([A-Za-z][A-Za-z0-9_]{0,63})\.([a-z][a-z0-9_.]*?)\.\.")
 
 
 def node_text(name: str, op: str) -> str:

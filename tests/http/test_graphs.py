@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+import pullback
 from tests.conftest import Serve
 from tests.http.native_client import MODES, ask, data
 
@@ -127,6 +128,71 @@ def test_outputs_keep_their_order_in_every_protocol(serve: Serve, tmp_path: Path
             assert [y["name"] for y in client.get(f"/v2/models/{each}").json()["outputs"]] == list(outputs)
             applied = client.post(f"/tesseract/{each}/apply", json={"inputs": {"x": [3.0]}}).json()
             assert list(applied) == list(outputs)
+
+
+def test_names_with_capitals_work_in_every_protocol(client: httpx.Client) -> None:
+    nodes = [
+        {"name": "AX", "op": "matvec", "inputs": ["A", "X"]},
+        {"name": "ax", "op": "square", "inputs": ["AX"]},
+    ]
+    document = {"inputs": ["A", "X"], "nodes": nodes, "outputs": {"Y": "ax"}}
+    name = client.post("/v1/graphs", json=document).json()["name"]
+    at, found = {"A": A, "X": X}, np.square(np.array(A) @ X)
+    for mode in MODES:
+        assert np.allclose(data(ask(client, name, "forward", inputs=at, mode=mode))["outputs"]["Y"], found)
+    assert set(ask(client, name, "hvp", inputs=at, vectors={"X": V}, wrt=["X"])["products"]) == {"X"}
+    slots = client.get(f"/v1/ops/{name}.vjp").json()["inputs"]
+    assert [slot["name"] for slot in slots] == ["A", "X", "dY"]
+    config = {"shape": {"A": [2, 2], "X": [2]}}
+    evaluated = client.post("/Evaluate", json={"name": name, "input": [np.ravel(A).tolist(), X], "config": config})
+    assert np.allclose(evaluated.json()["output"][0], found)
+    tensors = [
+        {"name": "A", "shape": [2, 2], "datatype": "FP64", "data": A},
+        {"name": "X", "shape": [2], "datatype": "FP64", "data": X},
+    ]
+    inferred = client.post(f"/v2/models/{name}/infer", json={"inputs": tensors}).json()["outputs"]
+    assert [(y["name"], np.allclose(y["data"], found)) for y in inferred] == [("Y", True)]
+    jacobian = client.post(
+        f"/tesseract/{name}/jacobian", json={"inputs": at, "jac_inputs": ["X"], "jac_outputs": ["Y"]}
+    )
+    assert jacobian.status_code == 200, jacobian.text
+    with pullback.Client(str(client.base_url)) as one:
+        exact = {"A": np.array(A), "X": np.array(X)}
+        assert np.allclose(one.op(name).jacobian(exact, wrt=["X"]).jacobian["Y"]["X"], 2 * np.diag(A @ exact["X"]) @ A)
+
+
+def test_umbridge_takes_the_sizes_of_its_config_where_a_graph_has_no_default(client: httpx.Client) -> None:
+    nodes = [
+        {"name": "c", "op": "concat", "inputs": {"a": "x", "b": "x"}},
+        {"name": "p", "op": "slice", "inputs": {"x": "c"}, "attrs": {"begin": 4, "size": 2}},
+    ]
+    name = client.post("/v1/graphs", json=of_one(*nodes)).json()["name"]
+    for config in ({"shape": [3]}, {"shape": {"x": [3]}}):
+        at = {"name": name, "config": config}
+        assert client.post("/InputSizes", json=at).json() == {"inputSizes": [3]}
+        assert client.post("/OutputSizes", json=at).json() == {"outputSizes": [2]}
+        assert client.post("/Evaluate", json={**at, "input": [[1.0, 2.0, 3.0]]}).json() == {"output": [[2.0, 3.0]]}
+        gradient = client.post(
+            "/Gradient", json={**at, "input": [[1.0, 2.0, 3.0]], "outWrt": 0, "inWrt": 0, "sens": [5, 7]}
+        )
+        assert gradient.json() == {"output": [0.0, 5.0, 7.0]}
+    assert client.post("/ModelInfo", json={"name": name}).json()["support"]["Gradient"]
+    for config, cure in (({}, "a shape for each of x"), ({"shape": [2]}, "a last axis of 6 or more")):
+        refused = client.post("/InputSizes", json={"name": name, "config": config})
+        assert (refused.status_code, cure in refused.text) == (400, True), refused.text
+
+
+def test_an_evicted_graph_can_be_posted_again_in_every_protocol(client: httpx.Client) -> None:
+    gone = f"graph.{'0' * 32}"
+    answers = [
+        client.post(f"/v1/ops/{gone}/forward", json={"inputs": {"x": [1.0]}}),
+        client.post(f"/v2/models/{gone}/infer", json={"inputs": []}),
+        client.get(f"/v2/models/{gone}.vjp"),
+        client.post("/Evaluate", json={"name": gone, "input": [[1.0]]}),
+        client.post(f"/tesseract/{gone}/apply", json={"inputs": {"x": [1.0]}}),
+    ]
+    for answer in answers:
+        assert "again (POST /v1/graphs)" in answer.text, answer.text
 
 
 def test_an_installed_graph_has_a_document(serve: Serve, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from fastapi import Request as HttpRequest
 from app.errors import NotFound, wrong
 from app.execution.engine import Engine
 from app.graphs import store
-from app.graphs.document import MAX_DOCUMENT, NAME, PREFIX, GraphDocument
+from app.graphs.document import MAX_DOCUMENT, PREFIX, GraphDocument
 from app.graphs.graph_op import GraphOp
+from app.graphs.installed import OP_NAME
 from app.http.request import REQUEST, Request
 from app.http.route import PageRoute, RawRoute, admit, always
 from app.requests.answering import Reply, send_reply
@@ -30,7 +31,7 @@ EXAMPLE = {
 }
 ALL, ONE = "/v1/graphs", "/v1/graphs/{name}"
 GraphName = Annotated[str, Path(pattern=f"^{store.NAME.pattern}$")]
-KnownName = Annotated[str, Path(pattern=f"^({store.NAME.pattern}|{NAME.pattern})$")]
+KnownName = Annotated[str, Path(pattern=f"^({store.NAME.pattern}|{OP_NAME.pattern})$")]
 
 
 def graphs(engine: Engine) -> APIRouter:

@@ -16,6 +16,7 @@ from fastapi import APIRouter
 from app.autodiff.kept import Kept
 from app.errors import MethodNotAllowed, NotFound, did_you_mean, wrong
 from app.execution.engine import Engine
+from app.graphs.store import NAME as GRAPH
 from app.http.body import too_large
 from app.http.request import Request
 from app.http.route import Answer, Find, RawRoute, RestRoute, always
@@ -148,6 +149,8 @@ def _per_model(
             for op in engine.registry.unavailable:
                 if op.name == model.partition(".")[0]:
                     raise NotFound(f"model {model} is unavailable: {op.reason}")
+            if graph := GRAPH.match(model):
+                await find_op(engine, request, graph[0])  # it raises what is to be done about a graph that is gone
             raise NotFound(f"unknown model {model!r}; {did_you_mean(model, known)}")
         if version != VERSION:
             raise NotFound(f"model {model}: expected version {VERSION}, got {version!r}")

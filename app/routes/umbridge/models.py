@@ -109,12 +109,21 @@ class Models:
 
 @Kept
 def is_model(op: Op) -> bool:
-    """Return whether an op can be configured by an empty config, and has no bools."""
+    """Return whether an op has no bools, and shapes for an empty config; without an example the config gives them."""
+    dtype = _default_dtype(op)
+    if "bool" in [op.dtype_of(slot, dtype) for slot in (*op.inputs, *op.outputs)]:
+        return False
+    if not op.examples:
+        return True
     try:
-        model = _make_model(op, {})
+        _make_model(op, {})
     except PullbackError:
         return False
-    return all(vector.dtype != "bool" for vector in (*model.inputs, *model.outputs))
+    return True
+
+
+def _default_dtype(op: Op) -> str:
+    return "float64" if "float64" in op.dtypes else op.dtypes[0]
 
 
 @Kept
@@ -140,7 +149,7 @@ def _make_model(op: Op, config: Mapping[str, Any]) -> Model:
         raise wrong(("config", "nonfinite"), "unknown form of NaN and the infinities", expected=expected, got=got)
     dtype = config.get("dtype")
     if dtype is None:
-        dtype = "float64" if "float64" in op.dtypes else op.dtypes[0]
+        dtype = _default_dtype(op)
     if not isinstance(dtype, str):
         raise wrong(("config", "dtype"), "expected a string", expected="a string", got=describe(dtype))
     if not isinstance(attrs, dict) or len(attrs := cast("dict[str, Any]", attrs)) > MAX_NAMES:
@@ -175,19 +184,24 @@ def _vectors(
 
 
 def _shapes(op: Op, config: Any, side: Side) -> dict[str, Shape]:
-    """Return the shape of each input: from ``config``, else from the first example without an empty tensor."""
+    """Return the shape of each input: from ``config``, else from the first example without an empty tensor.
+
+    A graph that does not accept small tensors of equal sizes has no example unless its document does.
+    """
     examples = [{name: np.shape(value) for name, value in example.inputs.items()} for example in op.examples]
-    if not examples:
-        message = f"the shapes of the outputs of op {op.owner} depend on values"
-        raise wrong(("shape",), message, expected="an op whose input shapes determine them", got=op.name)
-    shapes = next((shapes for shapes in examples if all(map(math.prod, shapes.values()))), examples[0])
-    named = cast("dict[str, Any]", config) if isinstance(config, dict) else dict.fromkeys(shapes, config)
+    found = next((shapes for shapes in examples if all(map(math.prod, shapes.values()))), (*examples, {})[0])
+    names = [slot.name for slot in op.inputs]
+    named = cast("dict[str, Any]", config) if isinstance(config, dict) else dict.fromkeys(names, config)
     for name, shape in named.items():
-        if name not in shapes:
-            raise wrong(("shape", name), "unknown input", expected=near(name, shapes), got=name)
+        if name not in names:
+            raise wrong(("shape", name), "unknown input", expected=near(name, names), got=name)
         loc = ("shape", name) if isinstance(config, dict) else ("shape",)
-        shapes[name] = read_shape(shape, DTYPES[side.dtypes[name]], loc)
-    return shapes
+        found[name] = read_shape(shape, DTYPES[side.dtypes[name]], loc)
+    if missing := [name for name in names if name not in found]:
+        message = f"op {op.name} has no example, and so no default shapes"
+        expected, got = f"a shape for each of {', '.join(names)}", f"none for {', '.join(missing)}"
+        raise wrong(("shape",), message, expected=expected, got=got)
+    return found
 
 
 def _config_loc(loc: Loc) -> Loc:
