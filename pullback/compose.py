@@ -43,6 +43,8 @@ class Graph:
         """Start with the names of the inputs."""
         self.document: Document = {"inputs": inputs, "nodes": [], "outputs": {}}
         self.callers = list[Any]()
+        # Nodes of compositions, of which not all need reach an output.
+        self.inner = set[str]()
         self._names = set(inputs)
 
     def add(self, op: str, inputs: Any, attrs: Mapping[str, Any]) -> "Value":
@@ -58,12 +60,28 @@ class Graph:
         self.document["nodes"].append(node)
         return Value(self, name)
 
+    def prune(self) -> None:
+        """Remove the nodes of compositions that reach no output."""
+        used, kept = {_node_of(reference) for reference in self.document["outputs"].values()}, list[Any]()
+        for node in reversed(self.document["nodes"]):
+            if node["name"] in used or node["name"] not in self.inner:
+                kept.insert(0, node)
+                inputs: Any = node["inputs"]
+                sources = cast("dict[str, Any]", inputs).values() if isinstance(inputs, dict) else inputs
+                used |= {_node_of(source) for source in sources if isinstance(source, str)}
+        self.document["nodes"] = kept
+
+
+def _node_of(reference: str) -> str:
+    return reference.partition(".")[0]
+
 
 class Value:
     """A value of the function that is composed: an input, or what an op returns.
 
-    It has the operators ``+ - * / @``, for values of one shape and for numbers, ``-x`` and ``x.T``. Of an op with
-    several outputs, ``value["w"]`` is one.
+    It has the operators ``+ - * / @``, for values of one shape and for numbers, ``-x``, ``x**2`` and ``x.T``. Of an op
+    with several outputs, ``value["w"]`` is one. What else Python has for numbers and arrays raises ``BadArgument``,
+    which says what to write in its place.
     """
 
     # NumPy's operators leave the work to those of this class.
@@ -76,7 +94,8 @@ class Value:
     def __getitem__(self, output: str) -> "Value":
         """Return an output of the op."""
         if not isinstance(cast(object, output), str) or "." in self.reference:
-            raise BadArgument(f"expected the name of an output of an op, got {output!r} of {self.reference}")
+            expected = 'expected the name of an output of an op (for a part of an array, client.op("slice") is one)'
+            raise BadArgument(f"{expected}, got {output!r} of {self.reference}")
         return Value(self.graph, f"{self.reference}.{output}")
 
     def __iter__(self) -> Iterator["Value"]:
@@ -120,10 +139,38 @@ class Value:
     def __neg__(self) -> "Value":
         return apply("multiply", (self, -1))
 
+    def __pow__(self, exponent: object) -> "Value":
+        """Return the square."""
+        if isinstance(exponent, int | float) and exponent == 2:  # noqa: PLR2004 - the only power that is an op
+            return apply("square", (self,))
+        raise self._refused(f"x**{exponent}", "x**2, a product such as x * x * x, or an op of the service")
+
+    def __abs__(self) -> "Value":
+        raise self._refused("abs(x)", "an op of the service, such as safe_norm for the length of vectors")
+
+    def _compare(self, other: object) -> bool:
+        raise self._refused("a comparison", "an op of the service: a value is not known while the function is traced")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compare
+    __hash__ = object.__hash__
+
     @property
     def T(self) -> "Value":
         """The transpose of matrices."""
         return apply("transpose", (self,))
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse the methods of arrays, such as ``x.sum()``."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise NoAttribute(str(self._refused(f"x.{name}", f'an op of the service, as by client.op("{name}")(x)')))
+
+    def _refused(self, what: str, instead: str) -> BadArgument:
+        return BadArgument(f"{self.reference}: {what} is not part of a graph of ops; write {instead}")
+
+
+class NoAttribute(BadArgument, AttributeError):
+    """A value of a function that is composed has no such attribute."""
 
 
 def is_traced(inputs: Sequence[Any]) -> bool:
@@ -142,18 +189,22 @@ def apply(
 
     Raises ``BadArgument`` outside of one, and for values of two functions.
     """
-    given = [*inputs, *(named or {}).values()]
-    graphs = {id(value.graph): value.graph for value in given if isinstance(value, Value)}
-    if len(graphs) != 1:
-        found = "none" if not graphs else "those of two"
-        cure = "; outside of compose, call forward, vjp or another operation"
-        raise BadArgument(f"op {op}: expected values of the function that is composed, got {found}{cure}")
-    [graph] = graphs.values()
+    graph = _graph_of([value for value in (*inputs, *(named or {}).values()) if isinstance(value, Value)], f"op {op}")
     if caller is not None:
         graph.callers.append(caller)
     if named is None:
         return graph.add(op, [_source(value) for value in inputs], attrs or {})
     return graph.add(op, {name: _source(value) for name, value in named.items()}, attrs or {})
+
+
+def _graph_of(values: Sequence[Value], what: str) -> Graph:
+    graphs = {id(value.graph): value.graph for value in values}
+    if len(graphs) != 1:
+        found = "none" if not graphs else "those of two"
+        cure = "; outside of compose, call forward, vjp or another operation"
+        raise BadArgument(f"{what}: expected values of the function that is composed, got {found}{cure}")
+    [graph] = graphs.values()
+    return graph
 
 
 def _source(value: Any) -> Any:
@@ -164,6 +215,75 @@ def _source(value: Any) -> Any:
     return {"constant": value}
 
 
+def apply_document(
+    document: Document, inputs: Sequence[Any], given: Mapping[str, Any] | None = None, caller: Any = None
+) -> Any:
+    """Return the value of a call of a composition inside the function that is composed: its nodes become nodes of both.
+
+    ``given`` are inputs and attributes by name. Of several outputs it returns a dictionary. Raises ``BadArgument`` for
+    inputs and attributes that the composition does not have, and outside of such a function.
+    """
+    names: list[str] = [each if isinstance(each, str) else each["name"] for each in document["inputs"]]
+    by_name = {name: value for name, value in (given or {}).items() if name in names}
+    if (inputs and by_name) or len(inputs or by_name) != len(names):
+        got = f"{len(inputs)} by position and {len(by_name)} by name"
+        raise BadArgument(f"composition: expected its inputs ({', '.join(names)}), by position or by name, got {got}")
+    operands = by_name or dict(zip(names, inputs, strict=True))
+    values = {name: value if isinstance(value, Value) else _source(value) for name, value in operands.items()}
+    chosen = _attributes(document, {name: value for name, value in (given or {}).items() if name not in by_name})
+    graph = _graph_of([value for value in values.values() if isinstance(value, Value)], "composition")
+    if caller is not None:
+        graph.callers.append(caller)
+    for node in document["nodes"]:
+        sources = node["inputs"]
+        if isinstance(sources, dict):
+            moved: Any = {name: _moved(source, values) for name, source in cast("dict[str, Any]", sources).items()}
+        else:
+            moved = [_moved(source, values) for source in sources]
+        attrs = {name: _chosen(value, chosen) for name, value in node.get("attrs", {}).items()}
+        made = graph.add(node["op"], moved, {name: value for name, value in attrs.items() if value is not None})
+        values[node["name"]] = made
+        graph.inner.add(made.reference)
+    found: dict[str, Any] = {name: _value_of(reference, values) for name, reference in document["outputs"].items()}
+    return found if len(found) > 1 else next(iter(found.values()))
+
+
+def _attributes(document: Document, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes of a composition; those that are not given, and have no default, are left to the nodes."""
+    bound: list[str] = [
+        value["attr"]
+        for node in document["nodes"]
+        for value in node.get("attrs", {}).values()
+        if isinstance(value, dict)
+    ]
+    defaults: dict[str, Any] = document.get("attrs", {})
+    for name in given:
+        if name not in bound:
+            known = ", ".join(dict.fromkeys(bound)) or "none"
+            raise BadArgument(f"composition: unknown attribute {name!r}: expected one of its attributes ({known})")
+    for name in dict.fromkeys(bound):
+        if bound.count(name) > 1 and name not in given and name not in defaults:
+            raise BadArgument(f"composition: expected a value of attribute {name}, which several of its ops share")
+    return {**defaults, **given}
+
+
+def _chosen(value: Any, chosen: Mapping[str, Any]) -> Any:
+    return chosen.get(cast("dict[str, str]", value)["attr"]) if isinstance(value, dict) else value
+
+
+def _moved(source: Any, values: Mapping[str, Any]) -> Any:
+    """Return the source of a node of a composition in the graph that calls it."""
+    if isinstance(source, dict):
+        return cast("dict[str, Any]", source)
+    found = _value_of(source, values)
+    return found.reference if isinstance(found, Value) else found
+
+
+def _value_of(reference: str, values: Mapping[str, Any]) -> Any:
+    name, _, output = reference.partition(".")
+    return values[name][output] if output else values[name]
+
+
 def traced(function: Callable[..., Any], summary: str, attrs: Mapping[str, Any] | None) -> Document:
     """Return the document of a function of values; raises ``BadArgument`` if it returns anything else."""
     document, _ = traced_calls(function)
@@ -172,8 +292,11 @@ def traced(function: Callable[..., Any], summary: str, attrs: Mapping[str, Any] 
 
 
 def traced_calls(function: Callable[..., Any]) -> tuple[Document, list[Any]]:
-    """Return the document of a function of values, and the callers that it notes; raises ``BadArgument``."""
-    parameters = inspect.signature(function).parameters.values()
+    """Return the document of a function of values, and the callers that it notes; raises ``BadArgument``.
+
+    Arguments with defaults keep these; the others are the inputs.
+    """
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     kinds = {parameter.kind for parameter in parameters}
     if not kinds or not kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         raise BadArgument(f"expected a function with named arguments, which are the inputs, got {function!r}")
@@ -183,9 +306,10 @@ def traced_calls(function: Callable[..., Any]) -> tuple[Document, list[Any]]:
     outputs = cast("dict[Any, Any]", found) if isinstance(found, dict) else {OUTPUT: found}
     for name, value in outputs.items():
         if not isinstance(value, Value) or value.graph is not graph:
-            expected = "a value, or a dictionary of values by name"
-            raise BadArgument(f"{function!r}: expected it to return {expected}, got {type(value).__name__}")
+            expected = 'a value, or a dictionary of values by name, such as {"value": y, "slope": dy}'
+            raise BadArgument(f"{function!r}: expected it to return {expected}, got a {type(value).__name__}")
         graph.document["outputs"][name] = value.reference
+    graph.prune()
     return graph.document, graph.callers
 
 

@@ -12,10 +12,10 @@ from pullback import bodies, calls, reports, results, safetensors
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
-from pullback.compose import Document, Operand, Value, apply, put
+from pullback.compose import Document, Operand, Value, apply, apply_document, put
 from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
-from pullback.op_calls import OpCall, TensorField
+from pullback.op_calls import OpCall, Positional, TensorField
 from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
 from pullback.reports import Report, Verification
 from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
@@ -61,11 +61,15 @@ class operation(method[P, T]):
 class Operations(BaseOp):
     """The methods of an op, in the forms of ``Op`` and ``AsyncOp``."""
 
-    def __call__(self, *inputs: Operand, **given: Any) -> Value:
+    def __call__(self, *inputs: Operand, **given: Any) -> Any:
         """Call the op inside a function that ``compose`` traces: inputs by position, or by name, and attributes.
 
+        A composition adds its ops to the one that is traced, and returns a dictionary if it has several outputs.
         Raises ``BadArgument`` elsewhere.
         """
+        return self._apply(inputs, given)
+
+    def _apply(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
         named = {name: value for name, value in given.items() if isinstance(value, Value)}
         if inputs and named:
             got = f"{len(inputs)} by position and {', '.join(named)} by name"
@@ -79,9 +83,10 @@ class Operations(BaseOp):
         return calls.contract(self.name)
 
     @operation
-    def forward(self, inputs: Tensors, **common: Unpack[Common]) -> OpCall[Forward]:
-        """Return the outputs."""
-        return self._evaluation("forward", results.forward, {INPUTS: inputs}, common, {})
+    def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Common]) -> OpCall[Forward]:
+        """Return the outputs. Several arrays are the inputs in the order of the contract."""
+        given = Positional((inputs, *others)) if others else inputs
+        return self._evaluation("forward", results.forward, {INPUTS: given}, common, {})
 
     @operation
     def gradients(
@@ -220,7 +225,7 @@ class Operations(BaseOp):
         self,
         name: str,
         read: Reader[T],
-        tensors: Mapping[TensorField, Tensors | None],
+        tensors: Mapping[TensorField, Tensors | Positional | None],
         common: Common,
         options: Mapping[str, Any],
         *,
@@ -262,6 +267,10 @@ class _Composition(BaseOp):
         """Set the client, the name, and the document that has it."""
         super().__init__(client, name)
         self.document = document
+
+    def _apply(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Add the nodes of the composition to the graph; return its output, or a dictionary of them."""
+        return apply_document(self.document, inputs, given)
 
     async def _send(self, call: Call[T], limit: Limit) -> T:
         return await self._send_with(super()._send, call, limit)

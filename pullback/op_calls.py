@@ -28,6 +28,12 @@ class TensorField:
     prefixes: tuple[str, ...]
 
 
+class Positional(NamedTuple):
+    """Arrays without names, in the order of the op's inputs."""
+
+    arrays: tuple[Any, ...]
+
+
 class OpCall(NamedTuple, Generic[T]):
     """A call of a method of an op; ``limit`` has started with it.
 
@@ -38,7 +44,7 @@ class OpCall(NamedTuple, Generic[T]):
     path: str
     read: Reader[T]
     limit: Limit
-    tensors: Mapping[TensorField, Arrays | ArrayLike | None]
+    tensors: Mapping[TensorField, Arrays | ArrayLike | Positional | None]
     fields: Mapping[str, Any]
     write: Callable[[Mapping[str, Any], bodies.TensorsByField], Body]
     accept: str | None = None
@@ -69,10 +75,12 @@ def _is_named(value: Any) -> bool:
     return value is None or isinstance(value, (dict, Mapping))
 
 
-def _named(field: TensorField, value: Arrays | ArrayLike, contract: Contract | None) -> Arrays:
+def _named(field: TensorField, value: Arrays | ArrayLike | Positional, contract: Contract | None) -> Arrays:
     """Return arrays by name; one without takes the only name that it can have, or raises ``BadArgument``."""
     if contract is None or _is_named(value):
         return cast(Arrays, value)
+    if isinstance(value, Positional):
+        return _in_order(value, contract)
     slots = contract.outputs if field.of == "outputs" else contract.inputs
     names = [slot.name for slot in slots if field.name == "inputs" or slot.differentiable]
     if len(names) != 1:
@@ -80,3 +88,11 @@ def _named(field: TensorField, value: Arrays | ArrayLike, contract: Contract | N
         got = f"a {type(value).__name__} without a name"
         raise BadArgument(f"{field.name}: {contract.name} has {len(names)}, so expected {{{example}}}, got {got}")
     return {names[0]: value}
+
+
+def _in_order(value: Positional, contract: Contract) -> Arrays:
+    names = [slot.name for slot in contract.inputs]
+    if len(value.arrays) != len(names) or any(map(_is_named, value.arrays)):
+        expected = f"{len(names)} arrays ({', '.join(names)}), or one dictionary of them"
+        raise BadArgument(f"inputs: {contract.name}: expected {expected}, got {len(value.arrays)} arguments")
+    return dict(zip(names, value.arrays, strict=True))

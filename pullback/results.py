@@ -38,9 +38,15 @@ class Answer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forward(Answer):
-    """The outputs of an op, by name."""
+    """The outputs of an op, by name: ``found["y"]`` is ``found.outputs["y"]``."""
 
     outputs: Named
+
+    def __getitem__(self, output: str) -> Array:
+        """Return an output; raises ``KeyError``."""
+        if output not in self.outputs:
+            raise KeyError(f"expected an output ({', '.join(self.outputs)}), got {output!r}")
+        return self.outputs[output]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.compose import Value, apply, post, traced_calls
+from pullback.compose import apply, apply_document, post, traced_calls
 from pullback.errors import BadArgument
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.remote import Remote
-from pullback.remotes.reposting import RepostingClient
 
 
 class Function:
     """An op as a function of a framework, which adds ``__call__``.
 
-    A copy made by pickle is the same function in the same process. In another process it has the key, the user name and
-    the password of the environment there: none of them is saved, nor are headers.
+    Two are equal if their arguments are. A copy made by pickle is the same function in the same process. In another
+    process it has the key, the user name and the password of the environment there: none of them is saved, nor are
+    headers.
     """
 
     def __init__(self, p: Derivative) -> None:
@@ -60,15 +60,23 @@ class Function:
             got = ", ".join(sorted({each.url for each in remotes})) or "none"
             raise BadArgument(f"{function!r}: expected remote functions of one service, got {got}")
         name = remotes[0].client.send(post(document))
-        arguments: dict[str, Any] = {**remotes[0].saved, "name": name, "attrs": attrs, "mode": mode}
-        found = Remote(**arguments)
-        found.client = RepostingClient(found.client, name, document)
-        return cls(Derivative(found))
+        composed = {"name": name, "attrs": attrs, "mode": mode, "document": document}
+        arguments: dict[str, Any] = {**remotes[0].saved, **composed}
+        return cls(Derivative(Remote(**arguments)))
 
-    def in_graph(self, inputs: Sequence[Any]) -> Value:
-        """Return the value of a call inside a function that ``compose`` traces."""
+    def in_graph(self, inputs: Sequence[Any]) -> Any:
+        """Return the value of a call inside a function that ``compose`` traces, or a dictionary of the outputs."""
         remote = self.p.remote
+        if remote.document is not None:
+            return apply_document(remote.document, inputs, remote.attrs, caller=remote)
         return apply(remote.name, inputs, attrs=remote.attrs, caller=remote)
+
+    def __eq__(self, other: object) -> bool:
+        """Report whether two are functions of one framework, with the same arguments."""
+        return isinstance(other, Function) and (type(self), self.p) == (type(other), other.p)
+
+    def __hash__(self) -> int:
+        return hash(self.p)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.p,)

@@ -12,12 +12,14 @@ from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
+from pullback.compose import Document
 from pullback.dtypes import FLOATS
 from pullback.errors import BadArgument, TimedOut
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts
 from pullback.remotes.credentials import given, restored
 from pullback.remotes.points import Points
+from pullback.remotes.reposting import RepostingClient
 
 Path = tuple[str, ...]
 
@@ -43,8 +45,11 @@ class Remote:
         timeout: float | None = DEFAULT_TIMEOUT,
         deadline: float | None = None,
         handle: str = "",
+        document: Document | None = None,
     ) -> None:
         """Set the op; this sends nothing. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
+
+        ``document`` is that of a posted graph, which the service gets again if it no longer has it.
 
         ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds.
         """
@@ -53,7 +58,9 @@ class Remote:
         address = restored(url, handle) if handle else given(url, api_key, headers)
         self.name, self.url, self.deadline = name, address.url, deadline
         self.credentials = address.credentials
-        self.client = self.credentials.client(self.url, timeout)
+        client = self.credentials.client(self.url, timeout)
+        self.client = client if document is None else RepostingClient(client, name, document)
+        self.document = document
         weakref.finalize(self, self.client.close)
         self.points = Points()
         self.second_order = Attempts()
@@ -69,6 +76,7 @@ class Remote:
             "timeout": timeout,
             "deadline": deadline,
             "handle": address.handle,
+            **({} if document is None else {"document": document}),
         }
 
     @property
