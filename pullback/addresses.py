@@ -188,7 +188,7 @@ def address(
     elif parsed.userinfo:
         sent["Authorization"] = _basic(parsed.userinfo.decode())
     sent.update(_checked(headers or {}))
-    return Address(url, checked("timeout", timeout), sent, _proxy(parsed) if use_proxy else None)
+    return Address(url, checked("timeout", timeout), sent, environment_proxy(parsed) if use_proxy else None)
 
 
 def _parsed(url: str) -> httpx.URL:
@@ -213,7 +213,7 @@ def public(url: str) -> str:
     return re.sub(r"(//|^)[^/?#]*@", r"\1", url).partition("?")[0].partition("#")[0]
 
 
-def _proxy(location: httpx.URL) -> str | None:
+def environment_proxy(location: httpx.URL) -> str | None:
     """Return the URL of the environment's proxy for a URL; there never is one for this machine."""
     proxies = getproxies()
     if is_this_machine(location.host) or proxy_bypass(location.netloc.decode("ascii")):

@@ -122,8 +122,13 @@ def _print_table(out: Console, reports: list[Report]) -> None:
 def _print_summary(out: Console, outcome: Outcome) -> None:
     if (summary := outcome.summary) is not None:
         numbers = f"{summary.passed} passed, {summary.failed} failed, {summary.inconclusive} inconclusive"
-        numbers += f", {summary.errors} with a fault of the checker" if summary.errors else ""
-        numbers += f", {summary.unfinished} out of time" if summary.unfinished else ""
+        # The checks of a server break off by its fault; those of ops have no scope.
+        of_servers = any(report.document.get("scope") for report in outcome.reports)
+        broken, unfinished = (
+            ("broken off", "not finished") if of_servers else ("with a fault of the checker", "out of time")
+        )
+        numbers += f", {summary.errors} {broken}" if summary.errors else ""
+        numbers += f", {summary.unfinished} {unfinished}" if summary.unfinished else ""
         out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
     if outcome.is_interrupted:
         out.print(styled(f"interrupted: checked {len(outcome.reports)} of {counted(outcome.ops, 'op')}", "bold yellow"))

@@ -7,12 +7,17 @@ from typing import Any
 
 import httpx
 
-from pullback.addresses import CONNECT_S, is_this_machine, public
+from pullback.addresses import Address, environment_proxy, public
+from pullback.call_timeout import timeouts
 from pullback.closing import Closing
 from pullback.errors import BadAnswer, BadArgument, CannotConnect, ConnectionLost, ModelFailed, TimedOut
+from pullback.limited_transport import LimitedTransport
+from pullback.limits import Limit
 from pullback.responses import Response, retry_after
 
 MAX_BYTES = 1 << 26
+MAX_VALUES, MAX_CONTAINERS = 5 << 20, 1 << 20
+"""The most values, and the most lists and objects, of an answer: each takes far more memory than its text."""
 MAX_SHOWN = 200
 FIRST_ERROR = 400
 BUSY = (429, 502, 503, 504)
@@ -35,9 +40,9 @@ class JsonServer(Closing):
         if not parsed.host or parsed.scheme not in ("http", "https"):
             raise BadArgument(f"expected a URL such as http://localhost:4242, got {public(url)!r}")
         # The environment may name a proxy, but never for this machine.
+        self._address = Address(self.url, timeout, proxy=environment_proxy(parsed))
         self._client = httpx.Client(
-            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_S)),
-            trust_env=not is_this_machine(parsed.host),
+            transport=LimitedTransport(self._address),
             headers={"User-Agent": "python-pullback", "Accept-Encoding": "identity"},
         )
 
@@ -71,7 +76,7 @@ class JsonServer(Closing):
         except httpx.ConnectError as error:
             reason = f"cannot connect to {public(self.url)} ({error})"
             raise CannotConnect(f"{reason}: start the server there, or correct the URL") from error
-        except httpx.TimeoutException as error:
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise self._timed_out(where) from error
         except httpx.TransportError as error:
             raise ConnectionLost(f"{where}: the connection closed before an answer ({error})") from error
@@ -80,6 +85,10 @@ class JsonServer(Closing):
             raise TimedOut(f"{where}: the server stays busy, with status {response.status}: try again later")
         if response.status >= FIRST_ERROR:
             raise ModelFailed(f"{where}: expected an answer, got status {response.status}: {_shown(body)}")
+        if body.count(b",") > MAX_VALUES or body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
+            raise BadAnswer(
+                f"{where}: expected at most {MAX_VALUES} values, in {MAX_CONTAINERS} lists and objects, got more"
+            )
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -87,15 +96,18 @@ class JsonServer(Closing):
 
     def _exchange(self, method: str, path: str, content: bytes | None, headers: dict[str, str], where: str) -> Response:
         """Return an answer, which arrives in time as a whole."""
-        end, parts, size = time.monotonic() + self._timeout, list[bytes](), 0
-        request = self._client.build_request(method, self.url + path, content=content, headers=headers)
+        limit, parts, size = Limit(self._timeout), list[bytes](), 0
+        extensions = {"timeout": timeouts(self._address, limit)}
+        request = self._client.build_request(
+            method, self.url + path, content=content, headers=headers, extensions=extensions
+        )
         with closing(self._client.send(request, stream=True)) as response:
             for part in response.iter_raw():
                 parts.append(part)
                 size += len(part)
                 if size > MAX_BYTES:
                     raise BadAnswer(f"{where}: expected at most {MAX_BYTES >> 20} MiB, got more")
-                if time.monotonic() > end:
+                if limit.has_passed:
                     raise self._timed_out(where)
         return Response(response.status_code, response.headers, b"".join(parts))
 

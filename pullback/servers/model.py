@@ -1,6 +1,7 @@
 """Models of other people's servers: functions of float arrays, with a vjp, and perhaps a jvp and a Hessian."""
 
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from pullback.errors import BadAnswer, BadArgument
 Arrays: TypeAlias = Mapping[str, Array]
 
 MAX_SHOWN = 80
-MAX_NUMBERS = 1 << 24
-"""The most numbers of an input or an output."""
+MAX_NUMBERS, MAX_SLOTS = 1 << 22, 1000
+"""The most numbers of all inputs or all outputs together, and how many inputs or outputs there may be."""
 FREE_SIZE = 3
 """The size of a dimension that a schema leaves open."""
 
@@ -105,6 +106,14 @@ def array_of(value: Any, shape: tuple[int, ...], what: str) -> Array:
     return found.astype(np.float64)
 
 
+def bounded(slots: list[Slot], where: str) -> list[Slot]:
+    """Return the inputs or the outputs; raise ``BadAnswer`` for too many, or too many numbers in all."""
+    if len(slots) > MAX_SLOTS or sum(math.prod(slot.shape) for slot in slots) > MAX_NUMBERS:
+        expected = f"at most {MAX_SLOTS} inputs or outputs, of at most {MAX_NUMBERS} numbers in all"
+        raise BadAnswer(f"{where}: expected {expected}, got more")
+    return slots
+
+
 def as_object(value: Any) -> dict[str, Any] | None:
     """Return a value of JSON that is an object, ``None`` for others."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
@@ -127,6 +136,8 @@ def elements(value: Any, what: str) -> list[Any]:
 
 def shown(value: object) -> str:
     """Return a value for an error."""
+    # Before the text is made, which takes long for millions of elements.
+    value = cast(list[object], value)[:MAX_SHOWN] if isinstance(value, list) else value
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 

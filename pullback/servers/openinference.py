@@ -21,6 +21,7 @@ from pullback.servers.model import (
     Request,
     Slot,
     array_of,
+    bounded,
     draw_inputs,
     elements,
     given_array,
@@ -53,7 +54,8 @@ class OpenInferenceModel:
         declared = elements(metadata.get("inputs", []), f"metadata of {name}")
         datatypes = {str(member(each, "name", name)): str(member(each, "datatype", name)) for each in declared}
         self._others = {name: datatype for name, datatype in datatypes.items() if datatype not in DTYPES}
-        self.inputs = [self._slot(each) for each in declared if each["datatype"] in DTYPES]
+        slots = [self._slot(each) for each in declared if each["datatype"] in DTYPES]
+        self.inputs = bounded(slots, f"metadata of {name}")
         self.outputs = list[Slot]()
         outputs = elements(metadata.get("outputs", []), f"metadata of {name}")
         self._ranks = {str(member(each, "name", name)): len(member(each, "shape", name)) for each in outputs}
@@ -71,7 +73,7 @@ class OpenInferenceModel:
             for name, each in self._infer(self.name, self._tensors(found[0])).items()
             if each.get("datatype") in DTYPES
         ]
-        if not self.outputs:
+        if not bounded(self.outputs, self.name):
             raise BadArgument(f"{self.name}: expected outputs of floats, got none")
         return found
 

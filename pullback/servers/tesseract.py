@@ -19,6 +19,7 @@ from pullback.servers.model import (
     Request,
     Slot,
     array_of,
+    bounded,
     draw_inputs,
     elements,
     given_array,
@@ -69,7 +70,7 @@ class TesseractModel:
         first = shapes_of(found)
         self.inputs = [slot._replace(shape=first[slot.name]) for slot in self.inputs]
         answer = self._server.post("/apply", {"inputs": self._document(found[0])}, self._accept)
-        self.outputs = [self._at(answer, slot, "apply")[1] for slot in self._open.values()]
+        self.outputs = bounded([self._at(answer, slot, "apply")[1] for slot in self._open.values()], "apply")
         return found
 
     def values(self, point: Point) -> Arrays:
@@ -129,7 +130,7 @@ class TesseractModel:
             found.append(Slot(path, sizes, dtype))
         if not found:
             raise BadArgument(f"{self._server.url}: expected differentiable inputs and outputs, got none")
-        return found
+        return bounded(found, where)
 
     def _defaults(self) -> dict[str, Any]:
         """Return the inputs that have no derivatives, with the first example of those without a default."""

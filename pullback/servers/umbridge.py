@@ -10,11 +10,13 @@ from pullback.errors import BadAnswer, BadArgument
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import (
     MAX_NUMBERS,
+    MAX_SLOTS,
     Arrays,
     Point,
     Request,
     Slot,
     array_of,
+    bounded,
     draw_inputs,
     elements,
     given_array,
@@ -112,11 +114,12 @@ class UmBridgeModel:
 
     def _slots(self, call: str, key: str, letter: str) -> list[Slot]:
         sizes = elements(member(self._post(call), key, self._where(call)), self._where(call))
-        if not sizes or not all(type(n) is int and 0 < n <= MAX_NUMBERS for n in sizes):
-            expected = f"expected sizes from 1 to {MAX_NUMBERS} as {key!r}"
+        if not sizes or len(sizes) > MAX_SLOTS or not all(type(n) is int and 0 < n <= MAX_NUMBERS for n in sizes):
+            expected = f"expected sizes from 1 to {MAX_NUMBERS} as {key!r}, at most {MAX_SLOTS}"
             raise BadAnswer(f"{self._where(call)}: {expected}, got {shown(sizes)}; they may depend on --config")
         is_only = len(sizes) == 1
-        return [Slot(letter if is_only else f"{letter}{i}", (n,)) for i, n in enumerate(sizes)]
+        slots = [Slot(letter if is_only else f"{letter}{i}", (n,)) for i, n in enumerate(sizes)]
+        return bounded(slots, self._where(call))
 
     def _input(self, point: Point) -> list[Any]:
         return [point.inputs[slot.name].tolist() for slot in self.inputs]
