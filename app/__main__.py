@@ -23,6 +23,7 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
+from app.execution.last_checks import FILE_VARIABLE
 from app.execution.sources import Sources
 from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
@@ -152,6 +153,7 @@ def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
             os.mkdir(metrics)
         if settings.graphs_path is None:
             os.environ["PULLBACK_GRAPHS_PATH"] = os.path.join(path, "graphs")
+        os.environ[FILE_VARIABLE] = os.path.join(path, "last_checks")
         if settings.keys_file:
             copy = Path(path, "keys")
             refresh = KeyFileCopy(settings.keys_file, copy).refresh

@@ -16,6 +16,7 @@ from app.execution.check_limiter import CheckLimiter
 from app.execution.check_pool import CheckPool
 from app.execution.check_steps import Check, Checker, CheckerInService, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
+from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
@@ -51,7 +52,7 @@ class Engine:
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
     numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
     op. Checks run in the processes of ``check_pool``, without it on the scheduler. ``graph_folder`` has the posted
-    graphs.
+    graphs, ``last_checks`` the last verdicts.
     """
 
     registry: Registry
@@ -68,6 +69,7 @@ class Engine:
     checks: CheckLimiter = field(default_factory=CheckLimiter)
     check_pool: CheckPool | None = None
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
+    last_checks: LastChecks = field(default_factory=LastChecks.shared)
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
@@ -112,7 +114,15 @@ class Engine:
                 pass
         if report.steps and not report.has_begun and limits is allowed:
             raise too_late()
-        return await asyncio.to_thread(report.document)
+        document = await asyncio.to_thread(report.document)
+        await self.note(run.job, document)
+        return document
+
+    async def note(self, job: Job, report: Mapping[str, Any]) -> None:
+        """Keep the verdict of a check that has ended, if it is one on a whole registered op."""
+        is_done = not report["unfinished"] or report["verdict"] == "fail"
+        if job.op in self.registry.ops and job.is_whole and is_done:
+            await asyncio.to_thread(self.last_checks.note, job.op, report["verdict"])
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""

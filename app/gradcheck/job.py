@@ -27,6 +27,14 @@ class Job:
     inputs: Mapping[str, Any] | None = None
     attrs: Mapping[str, Any] | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the op is left out, and no tolerance is added, so that the verdict is one on the op."""
+        options = self.options
+        choices = (self.checks, self.inputs, self.attrs, options.dtypes, options.modes)
+        is_exact = options.absolute == options.relative == 0
+        return all(choice is None for choice in choices) and {1, 2} <= {*options.orders} and is_exact
+
     def report(self, op: Op) -> Report:
         """Return an empty report on ``op``, which has the job's name, with its steps.
 

@@ -11,8 +11,9 @@ from pullback.places import place, summary
 from pullback.reports import Check, Report, Worst
 
 MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
-NOT_RUN = "not run"
 """The most findings that are written out, and the most rows of the table of checks."""
+NOT_RUN = "not run"
+TITLES = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
 TOLD = ("fail", "error", "inconclusive")
 
 
@@ -49,8 +50,8 @@ def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
             not_run.setdefault(check.sentence, []).append(check.check)
     ran = [check for check in report.checks if check.sentence not in not_run]
     rows = [_row(check) for check in ran[:MOST_ROWS]]
-    titles = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
-    table = element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
+    rows_table = element("table", header(TITLES, LABELS), element("tbody", *rows), class_="rows")
+    table = element("div", rows_table, class_="scroll")
     parts.append(element("details", element("summary", f"All of {counted(len(ran), 'finding')}"), table))
     for sentence, checks in not_run.items():
         parts.append(element("p", f"{', '.join(dict.fromkeys(checks))}: {sentence}", class_="dim"))
@@ -92,4 +93,5 @@ def _row(check: Check) -> ET.Element:
     numbers += [f"{bars_off(worst):.2g}", f"{worst.ulps:.3g}"] if worst is not None and has_bar else ["", ""]
     numbers.append(f"{check.seconds:.3f}")
     cells = [element("td", verdict(check.verdict)), element("td", place(check), title=check.sentence)]
-    return element("tr", *cells, *(element("td", text, class_="number") for text in numbers))
+    labelled = zip(TITLES[LABELS:], numbers, strict=True)
+    return element("tr", *cells, *(element("td", text, class_="number", data_label=title) for title, text in labelled))

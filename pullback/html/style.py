@@ -34,5 +34,19 @@ STYLE = """
 .pullback summary { cursor: pointer; } .pullback svg { display: block; max-width: 100%; height: auto; }
 .pullback svg text { fill: var(--dim); font: 11px system-ui, sans-serif; }
 .pullback svg .axis { stroke: var(--line); } .pullback svg .limit { stroke: var(--dim); stroke-dasharray: 3 3; }
+@media (max-width: 640px) {
+  .pullback .grid th, .pullback .grid td { padding: 2px 0; font-size: 11px; letter-spacing: -0.03em; }
+  .pullback .grid td:last-child, .pullback .grid th:last-child { display: none; }
+  .pullback .grid th.check { font-size: 10px; line-height: 1; padding: 4px 0; }
+  .pullback .grid td:first-child { position: sticky; left: 0; background: var(--paper); padding-right: 4px;
+    overflow-wrap: anywhere; min-width: 5em; }
+  .pullback .rows, .pullback .rows tbody { display: block; } .pullback .rows thead { display: none; }
+  .pullback .rows tr { display: grid; grid-template-columns: repeat(3, 1fr); gap: 0 8px; padding: 6px 0;
+    border-bottom: 1px solid var(--line); }
+  .pullback .rows td { border: 0; padding: 0; text-align: left; white-space: normal; }
+  .pullback .rows td + td:not(.number) { grid-column: 2 / -1; }
+  .pullback .rows .number::before { content: attr(data-label); display: block; color: var(--dim); font-size: 11px; }
+  .pullback .rows .number:empty { display: none; }
+}
 .pullback svg .mark { fill: none; stroke: currentColor; stroke-width: 2; }
 """.strip()

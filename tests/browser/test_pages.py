@@ -48,7 +48,7 @@ def violations(page: Page) -> list[str]:
 def test_every_op_has_a_page(url, visit) -> None:
     page = visit("/explore")
     names = names_of(url)
-    assert sorted(page.locator(".card h2").all_inner_texts()) == sorted(names)
+    assert sorted(page.locator(".card h3").all_inner_texts()) == sorted(names)
     assert set(WRONG) < set(names)
     for name in (*names, "square.vjp"):
         page.goto(f"{url}/explore/{name}")
@@ -66,12 +66,12 @@ def test_every_op_has_a_page(url, visit) -> None:
 def test_the_list_is_searched_and_filtered(visit) -> None:
     page = visit("/explore")
     page.get_by_label("search").fill("eig")
-    expect(page.locator(".card h2")).to_have_text(["conv_eig", "self_adjoint_eig"])
+    expect(page.locator(".card h3")).to_have_text(["conv_eig", "self_adjoint_eig"])
     page.get_by_label("search").fill("")
     page.get_by_label("claim").select_option("formula")
-    expect(page.locator(".card h2")).to_have_text(["clip_gradient"])
+    expect(page.locator(".card h3")).to_have_text(["clip_gradient"])
     page.reload()
-    expect(page.locator(".card h2")).to_have_text(["clip_gradient"])
+    expect(page.locator(".card h3")).to_have_text(["clip_gradient"])
 
 
 def test_the_plot_of_square_has_three_curves_with_the_right_numbers(visit) -> None:
@@ -291,7 +291,7 @@ def test_the_plot_comes_at_once(url, visit, output: Path) -> None:
     page = visit("/explore")
     for name in ("square", "log1pexp", "log1pexp2", "relu", "sign", "round_ste", "wrong_cube"):
         page.goto(f"{url}/explore")
-        page.locator(".card h2 a", has_text=re.compile(f"^{name}$")).click()
+        page.locator(".card h3 a", has_text=re.compile(f"^{name}$")).click()
         wait_for_plot(page)
         times.append(page.evaluate("() => performance.now()"))
     text = f"from click to plot: {statistics.median(times):.0f} ms at the median, {max(times):.0f} ms at most"

@@ -87,3 +87,15 @@ def test_one_finger_moves_the_range_and_two_zoom(visit) -> None:
     page.go_back()
     page.go_back()
     assert range_of(page) == (-4, 4)
+
+
+def test_a_report_fits_a_phone(browser, output) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    page = context.new_page()
+    page.goto((output / "report.html").resolve().as_uri())
+    page.evaluate("() => document.querySelectorAll('details').forEach(e => { e.open = true; })")
+    wide = "() => [...document.querySelectorAll('*')].filter(e => e.scrollWidth > e.clientWidth && e.clientWidth)"
+    assert page.evaluate(f"{wide}.map(e => e.outerHTML.slice(0, 200))") == []
+    row = page.locator(".rows tr").nth(2)
+    assert "error bars" in row.locator("td").nth(4).evaluate("e => getComputedStyle(e, '::before').content")
+    context.close()

@@ -26,11 +26,11 @@ export function hasCurve(contract) {
 /**
  * Return the range that is shown first: the domain of the input, or the part of a large one where functions bend.
  *
- * @param {Contract} contract
+ * @param {import("./types.d.ts").Slot | undefined} input
  * @returns {[number, number]}
  */
-export function firstRange(contract) {
-  const [low, high] = contract.inputs[0]?.domain ?? [-3, 3];
+export function firstRange(input) {
+  const [low, high] = input?.domain ?? [-3, 3];
   const isWide = high - low > WIDE && low < BEND && high > -BEND;
   return isWide ? [Math.max(low, -BEND), Math.min(high, BEND)] : [low, high];
 }

@@ -3,8 +3,25 @@
 import { pageOf } from "./address.js";
 import { choice, fill, line, make } from "./dom.js";
 import { sketch } from "./sketch.js";
+import { SIGNS } from "./verdict.js";
 
 /** @typedef {import("./types.d.ts").OpSummary} OpSummary */
+/** @typedef {import("./types.d.ts").ListedOp} ListedOp */
+
+/** The groups in their order, each with its title and what its ops are. */
+const GROUPS = /** @type {Record<import("./types.d.ts").Group, [string, string]>} */ ({
+  yours: ["Yours", "The ops of plug-in folders."],
+  surrogate: ["Surrogate gradients", "The gradient is not the derivative, on purpose."],
+  numerics: ["Numerics", "The gradient is the derivative, written to be accurate."],
+  native: ["C++", "The op is a kernel in C++."],
+  glue: ["Glue", "TensorFlow's own ops, with which graphs join the others."],
+});
+// The steps of an age: its unit, and up to how many seconds it is used.
+const AGES = /** @type {[string, number, number][]} */ ([
+  ["min", 60, 3600],
+  ["h", 3600, 86400],
+  ["days", 86400, Infinity],
+]);
 
 /**
  * Return the elements of the page.
@@ -14,8 +31,8 @@ import { sketch } from "./sketch.js";
  * @returns {Promise<HTMLElement[]>}
  */
 export async function listPage(service, address) {
-  const { ops } = /** @type {{ ops: OpSummary[] }} */ (await service.get("/v1/ops"));
-  const list = make("ul", { class: "ops" });
+  const { ops } = /** @type {{ ops: ListedOp[] }} */ (await service.get("/v1/ops"));
+  const groups = Object.entries(GROUPS).map(([name, [title, about]]) => ({ name, ...groupOf(name, title, about) }));
   const count = make("p", { class: "muted", role: "status" });
   const cards = ops.map((op) => ({ op, card: card(service, op) }));
   const show = () => {
@@ -26,7 +43,11 @@ export async function listPage(service, address) {
       ["", claimOf(op)].includes(address.get("claim")) &&
       ["", stateOf(op)].includes(address.get("state"));
     const shown = cards.filter(({ op }) => fits(op));
-    fill(list, ...shown.map((each) => each.card));
+    for (const { name, section, list } of groups) {
+      const own = shown.filter(({ op }) => op.group === name);
+      section.hidden = !own.length;
+      fill(list, ...own.map((each) => each.card));
+    }
     count.textContent = shown.length === ops.length ? `${ops.length} ops` : `${shown.length} of ${ops.length} ops`;
   };
   const field = (/** @type {string} */ name, /** @type {(op: OpSummary) => string} */ of) => {
@@ -46,9 +67,36 @@ export async function listPage(service, address) {
     make("h1", {}, "Ops and their gradients"),
     make("p", { class: "lead" }, "See each function, its derivatives as their author wrote them, and whether they are right."),
     make("div", { class: "fields", role: "search" }, search, field("mechanism", (op) => op.mechanism), field("claim", claimOf), field("state", stateOf)),
+    make("ul", { class: "legend" }, make("li", {}, make("span", { class: "swatch own" }), "f"), make("li", {}, make("span", { class: "swatch first" }), "f′, each in its own scale")),
     count,
-    list,
+    ...groups.map(({ section }) => section),
   ];
+}
+
+/**
+ * Return the section of a group, and its list.
+ *
+ * @param {string} name
+ * @param {string} title
+ * @param {string} about
+ */
+function groupOf(name, title, about) {
+  const list = make("ul", { class: "ops" });
+  const heading = make("h2", { id: `group-${name}` }, title, " ", make("span", { class: "muted small" }, about));
+  return { list, section: make("section", { class: "group", "aria-labelledby": `group-${name}` }, heading, list) };
+}
+
+/**
+ * Return the last verdict on an op, with its age.
+ *
+ * @param {ListedOp} op
+ */
+function lastCheck({ last_check: last }) {
+  if (!last) return make("p", { class: "checked muted small" }, "not checked yet");
+  const { verdict, age_s: age } = last;
+  const [unit, length] = AGES.find(([, , most]) => age < most) ?? ["days", 86400, 0];
+  const text = age < 60 ? "just now" : `${Math.floor(age / length)} ${unit} ago`;
+  return make("p", { class: "checked small" }, make("span", { class: `badge ${verdict}` }, `${SIGNS[verdict] ?? ""} ${verdict}`), " ", make("span", { class: "muted" }, text));
 }
 
 /** @param {OpSummary} op */
@@ -63,20 +111,21 @@ function stateOf(op) {
 
 /**
  * @param {import("./service.js").Service} service
- * @param {OpSummary} op
+ * @param {ListedOp} op
  * @returns {HTMLLIElement}
  */
 function card(service, op) {
   if (!op.available) {
-    return make("li", { class: "card lost" }, make("h2", {}, op.name), make("p", { class: "problem" }, op.reason ?? "unavailable"));
+    return make("li", { class: "card lost" }, make("h3", {}, op.name), make("p", { class: "problem" }, op.reason ?? "unavailable"));
   }
   return make(
     "li",
     { class: "card" },
     sketch(service, op.name),
-    make("h2", {}, make("a", { href: pageOf(op.name) }, op.name)),
+    make("h3", {}, make("a", { href: pageOf(op.name) }, op.name)),
     make("p", {}, op.summary),
     op.stale && make("p", { class: "problem" }, op.reason ?? "stale"),
+    lastCheck(op),
     make("p", { class: "chips" }, ...chips(op)),
   );
 }

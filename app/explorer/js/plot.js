@@ -94,7 +94,7 @@ export class Plot {
   /** The range that is shown first. */
   get #whole() {
     if (this.line) return this.line.reach;
-    return firstRange(this.contract);
+    return firstRange(this.contract.inputs[0]);
   }
 
   /** Compute and show the curve, as a person asks for it. */

@@ -1,16 +1,29 @@
 /** A small picture of an op and its derivative, for the list. */
 
-import { firstRange, hasCurve } from "./curve.js";
+import { firstRange } from "./curve.js";
 import { numbers, spread } from "./numbers.js";
 import { make } from "./dom.js";
+import { directionOf, isFloat, pointOn, slopeAlong, valueOf } from "./slice.js";
+
+/** @typedef {import("./types.d.ts").Contract} Contract */
+/** @typedef {{ y: number[], slope: number[] }} Lines */
 
 const WIDTH = 132;
 const HEIGHT = 62;
-const POINTS = 67;
 const SVG = "http://www.w3.org/2000/svg";
+// The points of an elementwise op, which are one request, and those along a line, which are one request each.
+const POINTS = 67;
+const FEW = 13;
+const REACH = 2;
+// How many sketches are drawn at a time: a list must not keep the service from other work.
+const AT_ONCE = 2;
+
+/** @type {Set<{ place: HTMLElement, draw: () => Promise<void> }>} */
+const waiting = new Set();
+let running = 0;
 
 /**
- * Return a place for the sketch of an op, which is drawn once it comes into view.
+ * Return a place for the sketch of an op, which is drawn in turn while it is in view.
  *
  * @param {import("./service.js").Service} service
  * @param {string} op
@@ -18,15 +31,34 @@ const SVG = "http://www.w3.org/2000/svg";
  */
 export function sketch(service, op) {
   const place = make("div", { class: "sketch", "aria-hidden": "true" });
+  const job = { place, draw: () => draw(service, op, place) };
   const watcher = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    watcher.disconnect();
-    draw(service, op, place).catch(() => {
-      // The card says what is wrong with an op; a sketch that cannot be drawn stays empty.
-    });
+    if (place.dataset["drawn"]) return watcher.disconnect();
+    // A sketch that has left the view gives up its turn.
+    if (entries.at(-1)?.isIntersecting) waiting.add(job);
+    else waiting.delete(job);
+    goOn();
   });
   watcher.observe(place);
   return place;
+}
+
+function goOn() {
+  for (const job of waiting) {
+    if (running >= AT_ONCE) return;
+    waiting.delete(job);
+    job.place.dataset["drawn"] = "true";
+    running += 1;
+    job
+      .draw()
+      .catch(() => {
+        // The card says what is wrong with an op; a sketch that cannot be drawn stays empty.
+      })
+      .finally(() => {
+        running -= 1;
+        goOn();
+      });
+  }
 }
 
 /**
@@ -35,27 +67,66 @@ export function sketch(service, op) {
  * @param {HTMLElement} place
  */
 async function draw(service, op, place) {
-  /** @type {import("./types.d.ts").Contract} */
-  const contract = await service.get(`/v1/ops/${encodeURIComponent(op)}`);
-  const [input] = contract.inputs;
-  const [output] = contract.outputs;
-  if (!hasCurve(contract) || !input || !output) {
-    place.append(make("span", { class: "shapes" }, `${shapes(contract.inputs)} → ${shapes(contract.outputs)}`));
-    return;
-  }
-  const x = spread(...firstRange(contract), POINTS);
-  const answer = await service.post(`/v1/ops/${encodeURIComponent(op)}/gradients`, { inputs: { [input.name]: x } });
+  const path = `/v1/ops/${encodeURIComponent(op)}`;
+  /** @type {Contract} */
+  const contract = await service.get(path);
+  // Nothing is traced or compiled for a sketch.
+  const common = contract.modes.includes("eager") ? { mode: "eager" } : {};
+  const post = (/** @type {Record<string, unknown>} */ body) => service.post(`${path}/vjp`, { ...common, ...body, outputs: true });
+  const isElementwise = contract.batching === "elementwise";
+  if (!isElementwise) place.append(make("span", { class: "shapes" }, `${shapes(contract.inputs)} → ${shapes(contract.outputs)}`));
+  if (!contract.claim) return;
+  const { y, slope } = isElementwise ? await alongFirst(contract, post) : await alongLine(contract, post);
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-  const lines = [answer.outputs[output.name], answer.gradients[0][input.name]].map((tensor) => numbers(tensor.data));
   svg.setAttribute("preserveAspectRatio", "none");
-  lines.forEach((values, k) => {
-    const path = document.createElementNS(SVG, "path");
-    path.setAttribute("class", k ? "first" : "y");
-    path.setAttribute("d", outline(values, Math.max(...values.filter(Number.isFinite).map(Math.abs), 1e-300)));
-    svg.append(path);
+  [y, slope].forEach((values, k) => {
+    const line = document.createElementNS(SVG, "path");
+    line.setAttribute("class", k ? "first" : "y");
+    line.setAttribute("d", outline(values, Math.max(...values.filter(Number.isFinite).map(Math.abs), 1e-300)));
+    svg.append(line);
   });
-  place.append(svg);
+  place.prepend(svg);
+}
+
+/**
+ * Return an elementwise op over the domain of its first float input; the others keep their first number.
+ *
+ * @param {Contract} contract
+ * @param {(body: Record<string, unknown>) => Promise<any>} post
+ * @returns {Promise<Lines>}
+ */
+async function alongFirst(contract, post) {
+  const [example] = contract.examples;
+  const dtype = contract.dtypes[0] ?? "";
+  const moved = contract.inputs.find((slot) => isFloat(slot, dtype)) ?? contract.inputs[0];
+  const x = spread(...firstRange(moved), POINTS);
+  const inputs = Object.fromEntries(
+    contract.inputs.map(({ name }) => [name, name === moved?.name ? x : x.map(() => numbers(example?.inputs[name])[0] ?? 1)]),
+  );
+  const { outputs, gradients } = await post({ inputs, attrs: example?.attrs ?? {} });
+  return { y: numbers(Object.values(outputs)[0].data), slope: numbers(gradients[moved?.name ?? ""].data) };
+}
+
+/**
+ * Return any other op along a random line through its first example.
+ *
+ * @param {Contract} contract
+ * @param {(body: Record<string, unknown>) => Promise<any>} post
+ * @returns {Promise<Lines>}
+ */
+async function alongLine(contract, post) {
+  const [example] = contract.examples;
+  const at = example?.inputs ?? {};
+  const direction = directionOf(contract, at, contract.dtypes[0] ?? "", { seed: 1 });
+  /** @type {Lines} */
+  const lines = { y: [], slope: [] };
+  for (const t of spread(-REACH, REACH, FEW)) {
+    const { outputs, gradients } = await post({ inputs: pointOn({ at, direction }, t), attrs: example?.attrs ?? {} });
+    lines.y.push(valueOf(outputs, null));
+    lines.slope.push(slopeAlong(direction, gradients));
+  }
+  return lines;
 }
 
 /**
@@ -67,18 +138,29 @@ function outline(values, size) {
   let isDown = false;
   return values
     .map((value, i) => {
-      const before = values[i - 1];
-      const isBroken = !Number.isFinite(value) || (before !== undefined && Math.abs(value - before) > size / 4 && i > 0 && Math.abs(value - before) > 20 * Math.abs((values[i + 1] ?? value) - value));
       if (!Number.isFinite(value)) {
         isDown = false;
         return "";
       }
-      const at = `${((i / (POINTS - 1)) * WIDTH).toFixed(1)} ${(HEIGHT / 2 - (value / size) * (HEIGHT / 2 - 4)).toFixed(1)}`;
-      const step = isDown && !isBroken ? `L${at}` : `M${at}`;
+      const at = `${((i / (values.length - 1)) * WIDTH).toFixed(1)} ${(HEIGHT / 2 - (value / size) * (HEIGHT / 2 - 4)).toFixed(1)}`;
+      const step = isDown && !isJump(values, i, size) ? `L${at}` : `M${at}`;
       isDown = true;
       return step;
     })
     .join("");
+}
+
+/**
+ * Return whether a line has a jump before a point: a large step beside a much smaller one.
+ *
+ * @param {number[]} values
+ * @param {number} i
+ * @param {number} size
+ */
+function isJump(values, i, size) {
+  const steps = [i - 1, i, i + 1].map((k) => Math.abs((values[k] ?? NaN) - (values[k - 1] ?? NaN)));
+  const [before = NaN, own = NaN, after = NaN] = steps;
+  return own > size / 4 && (own > 20 * before || own > 20 * after);
 }
 
 /** @param {{ name: string, shape: (string | number)[] }[]} slots */

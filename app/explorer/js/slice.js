@@ -143,14 +143,7 @@ class LineWork {
     const mode = line.mode ? { mode: line.mode } : {};
     const body = { ...this.#body(i), ...mode };
     const first = await this.service.post(`${path}/vjp`, { ...body, outputs: true }, this.signal);
-    const weights = line.cotangents;
-    let y = 0;
-    for (const [name, tensor] of Object.entries(first.outputs)) {
-      const values = numbers(/** @type {any} */ (tensor).data);
-      const c = weights ? (name in weights ? numbers(weights[name]) : []) : values.map(() => 1);
-      // Outputs of integers have no cotangent.
-      if (/** @type {any} */ (tensor).dtype.includes("float")) y += c.reduce((sum, each, k) => sum + each * (values[k] ?? 0), 0);
-    }
+    const y = valueOf(first.outputs, line.cotangents);
     curve.y[i] = plotted(y);
     this.#set(0, i, first.gradients);
     if (curve.levels.length > 1) {
@@ -182,12 +175,7 @@ class LineWork {
    * @param {Record<string, any>} gradients
    */
   #set(order, i, gradients) {
-    let slope = 0;
-    for (const [name, v] of Object.entries(this.line.direction)) {
-      const gradient = gradients[name];
-      const d = numbers(v);
-      if (gradient) numbers(gradient.data).forEach((each, k) => (slope += d[k] ? each * (d[k] ?? 0) : 0));
-    }
+    const slope = slopeAlong(this.line.direction, gradients);
     const level = this.curve.levels[order];
     if (level) level.analytic[i] = plotted(slope);
   }
@@ -197,6 +185,42 @@ class LineWork {
     const { line } = this;
     return { inputs: pointOn(line, this.curve.x[i] ?? 0), attrs: line.attrs, dtype: line.dtype, ...(line.cotangents ? { cotangents: line.cotangents } : {}) };
   }
+}
+
+/**
+ * Return ⟨c, y⟩ of the float outputs.
+ *
+ * @param {Record<string, any>} outputs
+ * @param {Tensors | null} cotangents null for ones
+ * @returns {number}
+ */
+export function valueOf(outputs, cotangents) {
+  let sum = 0;
+  for (const [name, tensor] of Object.entries(outputs)) {
+    // Outputs of integers have no cotangent.
+    if (!tensor.dtype.includes("float")) continue;
+    const values = numbers(tensor.data);
+    const c = cotangents ? (name in cotangents ? numbers(cotangents[name]) : []) : values.map(() => 1);
+    c.forEach((each, k) => (sum += each * (values[k] ?? 0)));
+  }
+  return sum;
+}
+
+/**
+ * Return ⟨dx, v⟩.
+ *
+ * @param {Tensors} direction
+ * @param {Record<string, any>} gradients
+ * @returns {number}
+ */
+export function slopeAlong(direction, gradients) {
+  let slope = 0;
+  for (const [name, v] of Object.entries(direction)) {
+    const gradient = gradients[name];
+    const d = numbers(v);
+    if (gradient) numbers(gradient.data).forEach((each, k) => (slope += d[k] ? each * (d[k] ?? 0) : 0));
+  }
+  return slope;
 }
 
 /**

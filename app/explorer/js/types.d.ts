@@ -8,6 +8,13 @@ export interface Claim {
   linear: boolean;
 }
 
+export type Group = "yours" | "surrogate" | "numerics" | "native" | "glue";
+
+export interface ListedOp extends OpSummary {
+  group: Group;
+  last_check?: { verdict: string; age_s: number };
+}
+
 export interface OpSummary {
   name: string;
   summary: string;

@@ -22,7 +22,7 @@ import { Away, inWords, isAborted } from "./service.js";
  */
 
 /** Verdicts from good to bad, each with its sign. */
-const SIGNS = /** @type {Record<string, string>} */ ({ skipped: "·", pass: "✓", inconclusive: "~", error: "!", fail: "✗" });
+export const SIGNS = /** @type {Record<string, string>} */ ({ skipped: "·", pass: "✓", inconclusive: "~", error: "!", fail: "✗" });
 const ORDER = Object.keys(SIGNS);
 
 /** The verdict on an op. */

@@ -1,5 +1,6 @@
 """GET /v1/ops and /v1/ops/{op}: the list of ops, and the contract of each."""
 
+import asyncio
 from typing import Any, Literal
 
 from fastapi import APIRouter, Response
@@ -12,14 +13,19 @@ from app.autodiff.derived import DerivedOp, derivations
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.errors import NotFound
 from app.execution.engine import Engine
+from app.execution.last_checks import LastCheck
 from app.http.request import REQUEST, Request
 from app.http.route import PageRoute
 from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
+from app.routes.native.check_models import Verdict
 from app.routes.protocol import described, find_op
-from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Surrogate
+from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Registry, Surrogate
+from pullback.service_folder import SERVICE
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
+OWN = SERVICE / "ops"
+Group = Literal["yours", "surrogate", "numerics", "native", "glue"]
 # The most shapes of rows in a contract.
 SHOWN = 32
 # How much of the page of an op is sent.
@@ -48,10 +54,31 @@ class OpSummary(BaseModel):
     reason: str | None = Field(default=None, description="Why the op is unavailable, or stale.")
 
 
+class LastVerdict(BaseModel):
+    """The verdict of a check of the whole op."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    verdict: Verdict
+    age_s: float = Field(description="Seconds since the check ended.")
+
+
+class ListedOp(OpSummary):
+    """A summary of one op in the list of all."""
+
+    group: Group = Field(
+        description="yours: from a plug-in folder; surrogate: its gradient is not the derivative; numerics: its "
+        "gradient is the derivative, written to be accurate; native: in C++; glue: TensorFlow's own op and gradient."
+    )
+    last_check: LastVerdict | None = Field(
+        default=None, description="The last check of the whole op by this service; absent: none since it started."
+    )
+
+
 class OpList(BaseModel):
     """All ops, sorted by name."""
 
-    ops: list[OpSummary]
+    ops: list[ListedOp]
 
 
 class OutputSlot(BaseModel):
@@ -124,12 +151,13 @@ def catalogue(engine: Engine) -> APIRouter:
         for op in engine.registry.unavailable
     ]
     served = [_with_fault(_summary(op), engine.registry.stale.get(op.name)) for op in engine.registry.ops.values()]
-    op_list = OpList(ops=sorted([*served, *lost], key=lambda op: op.name))
+    listed = [_listed(engine.registry, op) for op in sorted([*served, *lost], key=lambda op: op.name)]
 
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        """List all ops, and the reason why an op is unavailable."""
-        return op_list
+        """List all ops with the last verdict on each, and the reason why an op is unavailable."""
+        last = await asyncio.to_thread(engine.last_checks.by_op)
+        return OpList(ops=[_with_verdict(op, last.get(op.name)) for op in listed])
 
     @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
     async def source(op: str, http_request: HttpRequest) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -207,6 +235,27 @@ def attrs_schema(attrs: type[Attrs]) -> dict[str, Any]:
     """Return the JSON Schema of an op's attributes, without class names and the docstring of the base class."""
     dropped = ("title", "description") if attrs is Attrs else ("title",)
     return {key: value for key, value in attrs.model_json_schema().items() if key not in dropped}
+
+
+def _listed(registry: Registry, op: OpSummary) -> ListedOp:
+    """Return a summary with the group of the op."""
+    page, group = registry.pages.get(op.name, OWN / f"{op.name}.py"), "numerics"
+    if page.parent != OWN or not page.exists():
+        group = "yours"
+    elif page.with_suffix(".cc").exists():
+        group = "native"
+    elif op.claim is not None and op.claim.first != "derivative":
+        group = "surrogate"
+    elif op.mechanism == "register_gradient":
+        group = "glue"
+    return ListedOp(**op.model_dump(exclude_unset=True), group=group)
+
+
+def _with_verdict(op: ListedOp, last: LastCheck | None) -> ListedOp:
+    """Return a summary with the last verdict on the op, if there is one."""
+    if last is None:
+        return op
+    return op.model_copy(update={"last_check": LastVerdict.model_validate(last)})
 
 
 def _with_fault(op: OpSummary, why: str | None) -> OpSummary:

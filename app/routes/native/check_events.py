@@ -81,6 +81,7 @@ class Requested:
                 pace.leave(check.report)
                 page = engine.registry.pages.get(engine.owner(check.job.op))
                 reports.append(await asyncio.to_thread(_document, check.report, page))
+                await engine.note(check.job, reports[-1])
                 yield {"event": "report", "report": reports[-1]}
             yield _summary(reports, time.monotonic() - began)
         except PullbackError as error:

@@ -112,7 +112,7 @@ class StreamHandler:
                 async for event in events:
                     line = await asyncio.to_thread(_line, event, media_type)
                     # A client that stops reading must not hold a place.
-                    request.deadline.start_send()
+                    request.deadline.start_send(request.taken)
                     await request.send({"type": "http.response.body", "body": line, "more_body": True})
                     request.deadline.start_work(until=math.inf)
         await request.send({"type": "http.response.body", "body": b""})
