@@ -169,7 +169,7 @@ class Scheduler:
                 (queue, ticket) for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]
             ]
         for queue, ticket in running:
-            if (block := ticket.running) is not None and (late := now - ticket.deadline - block.allowed_s) > 0:
+            if (block := ticket.running) is not None and (late := now - ticket.deadline) > 0:
                 found.append(Overrun(late, ticket.owner, queue, block.thread, block.cpu_s, block.is_uninterrupted))
         return found
 

@@ -24,12 +24,12 @@ class Interruptible:
 
     A running kernel, trace or XLA program always completes. A v1 session stops by itself at ``deadline``, in seconds of
     ``time.monotonic``. Functions can be cancelled only after ``install``. ``is_uninterrupted`` while the thread is in
-    ``uninterrupted``; ``allowed_s`` is the time past its deadline that ``allowing`` allows it.
+    ``uninterrupted``.
     """
 
     def __init__(self, deadline: float) -> None:
         """Create the cancellation manager."""
-        self.deadline, self.is_uninterrupted, self.allowed_s, self.thread = deadline, False, 0.0, 0
+        self.deadline, self.is_uninterrupted, self.thread = deadline, False, 0
         self._manager = cancellation.CancellationManager()
         self._cancelled, self._cpu_clock = False, 0
 
@@ -74,7 +74,6 @@ class _NotInterruptible:
     manager = None
     deadline = math.inf
     is_uninterrupted = is_over = False
-    allowed_s = 0.0
 
 
 Block: TypeAlias = Interruptible | _NotInterruptible
@@ -126,14 +125,3 @@ def uninterrupted() -> Generator[None]:
     finally:
         block.is_uninterrupted = False
         _thread.block = block
-
-
-@contextmanager
-def allowing(seconds: float) -> Generator[None]:
-    """Let this block run past its deadline for so long without counting as late: it cannot be cancelled, but ends."""
-    block = _thread.block
-    block.allowed_s = seconds
-    try:
-        yield
-    finally:
-        block.allowed_s = 0.0

@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.runtime import tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
-from app.runtime.cancellation import allowing, remaining_ms, uninterrupted
+from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.functions import Bounded, Function
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
@@ -120,8 +120,8 @@ BOUNDED_KEPT = 8192
 _bounded: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
 
 
-# How long TensorFlow may optimise a graph when it is first called, for each node: 20 times what it takes alone.
-OPTIMISE_S = 0.01
+# TensorFlow optimises a graph at its first call, for half a second with so many nodes, and nothing can cancel that.
+LARGE = 1024
 
 
 class Trace:
@@ -135,7 +135,7 @@ class Trace:
         self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
     ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
-        self.is_bounded = self._has_run = False
+        self.is_bounded = False
         self.kinds: dict[Key, tf.DType] = {}
         self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
@@ -148,19 +148,11 @@ class Trace:
                 self._call = Bounded(self._function, are_bounded=program.traits.has_few_shapes)
             else:
                 self._call = Function(self._function)
-        self._nodes = trace_limits.nodes()
 
     def __call__(self, leaves: Sequence[Array]) -> KeyedArrays:
         """Run the program on leaves of the types that it was traced for."""
-        values = (self._call if self._has_run else self._first_call)(leaves) if self.kinds else []
+        values = self._call(leaves) if self.kinds else []
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
-
-    def _first_call(self, leaves: Sequence[Array]) -> list[Array]:
-        """Run the program; TensorFlow optimises its graph before, which nothing can cancel."""
-        with allowing(OPTIMISE_S * self._nodes):
-            values = self._call(leaves)
-        self._has_run = True
-        return values
 
     @property
     def graph_def(self) -> Any:
@@ -231,9 +223,11 @@ def _new_trace(
             specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             with limited(limits):
                 trace = Trace(program, mode, specs, device, in_session=in_session)
-            if limits.stopped is None and mode == "xla":
-                # The first call compiles. Here, because no caller's deadline can cancel it; its result is not used.
-                trace(leaves)
+            if limits.stopped is None and (mode == "xla" or limits.nodes > LARGE):
+                # The first call compiles, or optimises. Here, because it would hold other work where no trace is made,
+                # and because no caller's deadline can cancel it; its result is not used.
+                with suppress(*() if mode == "xla" else (tf.errors.OpError,)):  # the next call reports the values
+                    trace(leaves)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = limits.stopped or _clearest_error(error, program, leaves)
             keep_author_line(failure)

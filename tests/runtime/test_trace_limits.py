@@ -248,3 +248,23 @@ def test_a_trace_in_the_background_has_an_end(monkeypatch: pytest.MonkeyPatch) -
 def test_too_many_nodes_are_the_fault_of_the_request() -> None:
     assert issubclass(TooManyNodes, Unprocessable)
     assert trace_limits.nodes() == 0
+
+
+def test_the_first_call_of_a_large_trace_is_part_of_it() -> None:
+    """TensorFlow optimises it then, for seconds: not where other work waits, and not again for each caller."""
+
+    def forward(x: Tensor) -> Tensor:
+        for _ in range(modes.LARGE):
+            x = x + 1
+        return tf.numpy_function(counted, [x], x.dtype)
+
+    calls = list[bool]()
+
+    def counted(x: np.ndarray) -> np.ndarray:
+        calls.append(block.is_uninterrupted)
+        return x
+
+    program = derivative(page(forward), 0)
+    with Interruptible(later(PATIENCE_S)) as block:
+        modes.run(program, "graph", [np.array([0.5])], CPU)
+    assert calls == [True, False]
