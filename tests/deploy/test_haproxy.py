@@ -60,7 +60,8 @@ def test_a_server_gets_no_more_than_it_queues(defaults):
 
 
 def test_only_answers_of_servers_are_not_sent_again():
-    """A 503 is an answer; a request that was not answered may be sent again."""
+    """A 503 is an answer; a request that was not answered may be sent again, once: it may be what ended the server."""
+    assert re.findall(r"^ *retries (.*)$", CONFIG.read_text(), re.MULTILINE) == ["1"]
     (line,) = re.findall(r"^ *retry-on (.*)$", CONFIG.read_text(), re.MULTILINE)
     assert set(line.split()) == {"conn-failure", "empty-response"}
 

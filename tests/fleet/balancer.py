@@ -100,3 +100,8 @@ class Balancer:
             with contextlib.suppress(OSError):  # HAProxy ends if it cannot start
                 found = {name: row["status"] for name, row in self.statistics().items()}
             time.sleep(PAUSE_S)
+
+
+def resent(balancer: Balancer) -> int:
+    """Return how many requests the balancer has sent again so far."""
+    return sum(int(row["wretr"]) + int(row["wredis"]) for row in balancer.statistics().values())

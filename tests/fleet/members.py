@@ -13,6 +13,7 @@ from tests.fleet.balancer import UP, Balancer
 
 NAMES = ("a", "b", "c")
 PLUGINS = ROOT / "tests" / "http" / "plugins"
+CRASHING = Path(__file__).with_name("crashing.py")
 SETTINGS = {"DRAIN_S": "2", "GRACE_S": "20", "STRICT": "1"}
 
 
@@ -35,6 +36,10 @@ class Member:
         self.port = service.port
         return service
 
+    @property
+    def lives(self) -> bool:
+        return self.service.process.poll() is None
+
     def start(self) -> None:
         """Start it again, at the same address."""
         self.service.close()
@@ -53,9 +58,9 @@ class Fleet:
 
 
 def plugin_ops(folder: Path) -> Path:
-    """Copy into a folder the ops that fleets serve: one that sleeps, and one that computes."""
-    for name in ("sleepy.py", "endless.py"):
-        (folder / name).write_text((PLUGINS / name).read_text())
+    """Copy into a folder the ops that fleets serve: one that sleeps, one that computes, and one that crashes."""
+    for page in (PLUGINS / "sleepy.py", PLUGINS / "endless.py", CRASHING):
+        (folder / page.name).write_text(page.read_text())
     return folder
 
 

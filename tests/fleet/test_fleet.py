@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.fast_path.wire import post
-from tests.fleet.balancer import DOWN, UP
+from tests.fleet.balancer import DOWN, UP, resent
 from tests.fleet.cases import IN_JSON
 from tests.fleet.load import HOST, Case, Load, recorded
 from tests.patience import PATIENCE_S
@@ -62,14 +62,8 @@ def rates(load: Load) -> dict[str, float]:
     }
 
 
-def resent(fleet) -> int:
-    """Return how many requests the balancer has sent again so far."""
-    rows = fleet.balancer.statistics().values()
-    return sum(int(row["wretr"]) + int(row["wredis"]) for row in rows)
-
-
 def test_a_rolling_restart_loses_nothing(fleet, cases, figures):
-    before = resent(fleet)
+    before = resent(fleet.balancer)
     with Load(fleet.port, cases, CONNECTIONS) as load:
         load.wait_for(SOME)
         for name, member in fleet.members.items():
@@ -82,11 +76,13 @@ def test_a_rolling_restart_loses_nothing(fleet, cases, figures):
     assert load.failures == []
     assert load.statuses.keys() == {200}
     assert all(int(row["hrsp_2xx"]) for row in fleet.balancer.statistics().values())
-    figures.record("rolling restart, c=16", **rates(load), failures=len(load.failures), resent=resent(fleet) - before)
+    figures.record(
+        "rolling restart, c=16", **rates(load), failures=len(load.failures), resent=resent(fleet.balancer) - before
+    )
 
 
 def test_a_killed_process_loses_nothing(fleet, cases, figures):
-    member, before = fleet.members["b"], resent(fleet)
+    member, before = fleet.members["b"], resent(fleet.balancer)
     with Load(fleet.port, cases, CONNECTIONS) as load:
         load.wait_for(SOME)
         member.service.process.kill()
@@ -99,7 +95,10 @@ def test_a_killed_process_loses_nothing(fleet, cases, figures):
     assert load.failures == []
     assert load.statuses.keys() == {200}
     figures.record(
-        "kill -9 of one of three, c=16", **rates(load), failures=len(load.failures), resent=resent(fleet) - before
+        "kill -9 of one of three, c=16",
+        **rates(load),
+        failures=len(load.failures),
+        resent=resent(fleet.balancer) - before,
     )
 
 
