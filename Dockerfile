@@ -14,6 +14,7 @@ COPY Makefile pyproject.toml ./
 FROM ${PYTHON_IMAGE} AS service
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pullback \
     && mkdir /ops-extra \
+    && install --directory --owner=pullback --mode=700 /crashes \
     && printf '#!/bin/sh\nexec python -m pullback "$@"\n' >/usr/local/bin/pullback \
     && chmod 755 /usr/local/bin/pullback
 ENV PATH=/pullback/.venv/bin:$PATH \
@@ -21,7 +22,10 @@ ENV PATH=/pullback/.venv/bin:$PATH \
     PYTHONPATH=/pullback \
     PULLBACK_HOST=0.0.0.0 \
     PULLBACK_PORT=8000 \
-    PULLBACK_OPS_PATH=/ops-extra
+    PULLBACK_OPS_PATH=/ops-extra \
+    PULLBACK_CRASHES_PATH=/crashes
+# It survives a restart of the container, which would find what crashed the service.
+VOLUME /crashes
 WORKDIR /pullback
 USER pullback
 EXPOSE 8000

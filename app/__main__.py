@@ -119,6 +119,8 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
             return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
         if settings.workers > 1:
             return 0 if supervise(settings, config, listener, announce) else STARTUP_FAILURE
+        if settings.crashes_path is None and settings.port:
+            os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
         OneServer(config, announce).run(sockets=[listener])
     except CannotStart as error:
         _print_errors(str(error))
@@ -154,6 +156,8 @@ def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
         if settings.graphs_path is None:
             os.environ["PULLBACK_GRAPHS_PATH"] = os.path.join(path, "graphs")
         os.environ[FILE_VARIABLE] = os.path.join(path, "last_checks")
+        if settings.crashes_path is None:
+            os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(path, "crashes")
         if settings.keys_file:
             copy = Path(path, "keys")
             refresh = KeyFileCopy(settings.keys_file, copy).refresh

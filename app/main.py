@@ -29,6 +29,7 @@ from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
 from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
+from app.runtime.refused import REFUSED
 from app.settings import MB, PROTOCOLS, Settings
 from ops import Registry
 from pullback import __version__
@@ -58,6 +59,8 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
         metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
         document = "Posted graphs in the memory of the process."
         metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
+        document = "Ops that do not run now, because they crashed a process."
+        metrics.gauge("pullback_ops_quarantined", document, lambda: len(REFUSED), "max")
         document = "Requests answered on the fast path."
         metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)
 

@@ -46,6 +46,15 @@ class Settings(BaseSettings):
     graphs_path: Path | None = Field(
         default=None, description="Folder of posted graphs, which all workers share; empty: a temporary one."
     )
+    crashes_path: Path | None = Field(
+        default=None, description="Folder where a process notes what it computes, and others read what crashed it."
+    )
+    quarantine_s: float = Field(
+        default=600.0,
+        ge=0,
+        le=604800,
+        description="How long an op does not run after it crashed a process; 0: it does.",
+    )
     reload: bool = Field(default=False, description="Serve a plug-in op anew when a file of its folder is saved.")
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
     device: str = Field(default="auto", description="Device for requests that name none: auto, cpu, gpu or gpu:N.")
@@ -118,7 +127,7 @@ class Settings(BaseSettings):
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
-    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", mode="before")
+    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", "crashes_path", mode="before")
     @classmethod
     def _no_file(cls, value: object) -> object:
         return None if value == "" else value

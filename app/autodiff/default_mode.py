@@ -7,6 +7,7 @@ padded to a few lengths, that do nothing but arithmetic, on the CPU, where it wa
 
 import logging
 
+import numpy as np
 import tensorflow as tf
 
 from app.autodiff.derived import origin
@@ -15,6 +16,8 @@ from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
+from app.runtime.journal import JOURNAL
+from app.runtime.refused import REFUSED, refused
 from app.runtime.trace_limits import Limits, limited
 from app.runtime.traces import require_tracing_allowed
 from ops import Mode, Op
@@ -30,6 +33,8 @@ MAX_TRIED = 2048
 
 def default_mode(op: Op, dtype: str, device: str) -> Mode:
     """Return the mode for an op, a dtype and a device; raises ``NotTraced`` as ``op_is_arithmetic`` does."""
+    if REFUSED and refused(origin(op)[0]):
+        return "graph"  # without a trace, which may be what crashes
     return "xla" if dtype in XLA_DTYPES and device == "cpu" and op_is_arithmetic(op) else "graph"
 
 
@@ -63,7 +68,8 @@ def _is_arithmetic(op: Op) -> bool:
     specs += [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
     graph, limits = tf.Graph(), Limits(op.name, MAX_TRIED, lambda: None)
     try:
-        with graph.as_default(), limited(limits):
+        shown = [np.zeros([1] * len(spec.shape), spec.dtype.as_numpy_dtype) for spec in specs]
+        with JOURNAL.running(program, "graph", shown), graph.as_default(), limited(limits):
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             program.build(Graph(), leaves)
     except BaseException:

@@ -23,6 +23,7 @@ from app.errors import PullbackError, wrong
 from app.runtime.modes import Key, KeyedArrays, present
 from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
+from app.runtime.refused import REFUSED, require_allowed
 from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
 
@@ -181,10 +182,14 @@ class Evaluation(Generic[Result]):
 def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = None) -> list[KeyedArrays]:
     """Run a single evaluation, or several with one ``batch_key`` in one call; raise as ``Evaluation.run`` does.
 
+    Raises ``Overloaded`` too, for an op that has crashed its process.
+
     Return their results for ``Evaluation.finish``. With their own packing, which is the default, rows are padded, so
     that the bits are those of a shared call. A single evaluation that does not fit the packing runs as it is.
     """
     first = evaluations[0]
+    if REFUSED:
+        require_allowed(origin(first.point.op)[0])
     packing = packing or first.packed[0]
     if first.batched:
         count, rows = len(next(iter(first.seeds[-1].values()))), directions.per_call(first.point)

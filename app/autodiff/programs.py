@@ -108,6 +108,15 @@ class Program:
         seeds = (leaf for each in self.signatures[1].seeds for leaf in each.values())
         return (*(slot.name for slot in self.op.inputs), *self.op.attrs.number_names(), *seeds)
 
+    @property
+    def op_name(self) -> bytes:
+        """The name of the registered op, or graph."""
+        return self._op_name
+
+    @cached_property
+    def _op_name(self) -> bytes:
+        return origin(self.op)[0].name.encode()
+
     def describe(self, leaves: Sequence[Array]) -> str:
         """Return the names, dtypes and shapes of these leaves as text, such as ``x float64[3, 2], dy float64[3]``."""
         named = zip(self.leaf_names, leaves, strict=True)
@@ -210,6 +219,11 @@ class MappedProgram:
         """Those of the program, with the leading axis."""
         traits = self.program.traits
         return traits._replace(shapes=tuple(None if shape is None else (None, *shape) for shape in traits.shapes))
+
+    @property
+    def op_name(self) -> bytes:
+        """That of the program."""
+        return self.program.op_name
 
     def describe(self, leaves: Sequence[Array]) -> str:
         """Return these leaves as text, with the leading axis in their shapes."""

@@ -15,6 +15,7 @@ from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
+from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
 from app.execution.sources import Sources
 from app.execution.warmup import warm_up
@@ -94,7 +95,11 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     # Work runs on the event loop only if it is brief: no trace is.
     forbid_tracing(("graph", "v1", "xla"))
     patience_s = settings.deadline_s + settings.grace_s
-    with drain_on_term(engine.lifecycle, settings.drain_s), watchdog(engine.scheduler, patience_s):
+    with (
+        quarantine(crashes_of(settings), settings.quarantine_s, engine.registry),
+        drain_on_term(engine.lifecycle, settings.drain_s),
+        watchdog(engine.scheduler, patience_s),
+    ):
         warmth = warm_up(engine) if settings.warm_up else nullcontext()
         async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield

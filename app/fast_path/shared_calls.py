@@ -14,8 +14,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from app.autodiff.derived import origin
 from app.autodiff.packing import Packing, Shape
 from app.runtime.modes import Key, KeyedArrays
+from app.runtime.refused import REFUSED, require_allowed
 from app.tensors.skeletons import FlatNumbers
 from ops import Array
 
@@ -60,6 +62,8 @@ class SharedCall:
         count, ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises.
         """
         packing, length, leaves = self.packing, self.packing.length_for(count), list(self.numbers)
+        if REFUSED:
+            require_allowed(origin(packing.program.op)[0])
         columns = zip(self.positions, self.units, self.dtypes, zip(*requests, strict=True), strict=True)
         for index, (position, unit, dtype, parts) in enumerate(columns):
             if unit is None:

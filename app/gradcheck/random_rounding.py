@@ -53,6 +53,11 @@ class RandomRounding:
         traits = self.program.traits
         return traits._replace(shapes=(*traits.shapes, (), ()))
 
+    @property
+    def op_name(self) -> bytes:
+        """That of the program."""
+        return self.program.op_name
+
     def describe(self, leaves: Sequence[Array]) -> str:
         """Return the leaves of the program as text."""
         return self.program.describe(leaves[:-2])

@@ -80,11 +80,14 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
     Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
-    JOURNAL.note(program, mode, leaves)
-    if mode != "eager":
-        return trace_of(program, mode, leaves, device)(leaves)
-    with tf.device(device):
-        return _run_eagerly(program, leaves)
+    JOURNAL.begin(program, mode, leaves)
+    try:
+        if mode != "eager":
+            return trace_of(program, mode, leaves, device)(leaves)
+        with tf.device(device):
+            return _run_eagerly(program, leaves)
+    finally:
+        JOURNAL.end()
 
 
 def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) -> "Trace":
@@ -215,8 +218,8 @@ def _new_trace(
     """
     traits = program.traits
     limits = Limits(traits.owner, MOST_OF_COMPOSITION if traits.is_composed else MOST, why_over)
-    JOURNAL.note(program, mode, leaves)  # the author's code and the compiler may crash
-    with uninterrupted(), tf.device(device):
+    # The author's code and the compiler may crash.
+    with JOURNAL.running(program, mode, leaves), uninterrupted(), tf.device(device):
         try:
             # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.
             shapes = [leaf.shape for leaf in leaves] if mode == "xla" else traits.shapes

@@ -50,6 +50,10 @@ class CotangentSlots:
         names = (*self.op.inputs, *self.op.attrs.number_names(), *self._outputs, *self._inputs)
         return Traits(self.op.name, 2, (None,) * len(names), False, False)
 
+    @property
+    def op_name(self) -> bytes:
+        return self.op.name.encode()
+
     def describe(self, leaves: Sequence[Array]) -> str:
         return self.op.name
 

@@ -1,7 +1,7 @@
 """GET /v1/ops and /v1/ops/{op}: the list of ops, and the contract of each."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi import Request as HttpRequest
@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.autodiff.binding import has_order
-from app.autodiff.derived import DerivedOp, derivations
+from app.autodiff.derived import DerivedOp, derivations, origin
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.errors import NotFound
 from app.execution.engine import Engine
@@ -20,6 +20,7 @@ from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import Verdict
 from app.routes.protocol import described, find_op
+from app.runtime.refused import REFUSED, refused
 from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Registry, Surrogate
 from pullback.service_folder import SERVICE
 
@@ -73,6 +74,9 @@ class ListedOp(OpSummary):
     last_check: LastVerdict | None = Field(
         default=None, description="The last check of the whole op by this service; absent: none since it started."
     )
+
+
+Summary = TypeVar("Summary", bound=OpSummary)
 
 
 class OpList(BaseModel):
@@ -157,7 +161,8 @@ def catalogue(engine: Engine) -> APIRouter:
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List all ops with the last verdict on each, and the reason why an op is unavailable."""
         last = await asyncio.to_thread(engine.last_checks.by_op)
-        return OpList(ops=[_with_verdict(op, last.get(op.name)) for op in listed])
+        now = [_unless_refused(op, engine.registry.ops.get(op.name)) for op in listed] if REFUSED else listed
+        return OpList(ops=[_with_verdict(op, last.get(op.name)) for op in now])
 
     @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
     async def source(op: str, http_request: HttpRequest) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -189,7 +194,8 @@ def _page(engine: Engine, owner: str) -> str:
 
 def contract_text(engine: Engine, op: Op) -> bytes:
     """Return the contract of an op as JSON."""
-    return contract(engine, op).model_dump_json(exclude_unset=True).encode()
+    found = _unless_refused(contract(engine, op), origin(op)[0])
+    return found.model_dump_json(exclude_unset=True).encode()
 
 
 def contract(engine: Engine, op: Op) -> OpContract:
@@ -256,6 +262,14 @@ def _with_verdict(op: ListedOp, last: LastCheck | None) -> ListedOp:
     if last is None:
         return op
     return op.model_copy(update={"last_check": LastVerdict.model_validate(last)})
+
+
+def _unless_refused(summary: Summary, op: Op | None) -> Summary:
+    """Return a summary, with the reason why the op does not run now if that is so."""
+    name = refused(op) if op else ""
+    if not name or (refusal := REFUSED.get(name)) is None:
+        return summary
+    return summary.model_copy(update={"available": False, "reason": f"op {name}: {refusal.reason}"})
 
 
 def _with_fault(op: OpSummary, why: str | None) -> OpSummary:
