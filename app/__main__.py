@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -120,7 +120,8 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         if settings.workers > 1:
             return 0 if supervise(settings, config, listener, announce) else STARTUP_FAILURE
         if settings.crashes_path is None and settings.port:
-            os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
+            with suppress(OSError):  # there is no folder for temporary files
+                os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
         OneServer(config, announce).run(sockets=[listener])
     except CannotStart as error:
         _print_errors(str(error))
