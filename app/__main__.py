@@ -50,6 +50,9 @@ Pullback is ready on {url}
 Try: curl -s --unix-socket {path} http://localhost/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' \
 -d '{example}'"""
 
+FEW_FILES = (
+    "PULLBACK_CONNECTIONS is %d, but the limit of open files allows only %d connections: raise it with ulimit -n"
+)
 EXPOSED = (
     "PULLBACK_HOST is %s, so other machines may connect, and no key is needed: "
     "set PULLBACK_KEYS_FILE, or let only trusted machines reach the port"
@@ -108,7 +111,10 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         STDOUT.write(line.encode() for line in text.splitlines())
 
     config = server_config(settings, certificate)
-    allow_connections(settings.connections)
+    allowed = allow_connections(settings.connections, settings.check_processes)
+    if allowed < settings.connections:
+        logging.getLogger("pullback").warning(FEW_FILES, settings.connections, allowed)
+        config.limit_concurrency = allowed
     if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     try:

@@ -21,6 +21,8 @@ from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 
 HEAD_LIMIT, TARGET_LIMIT = 64 << 10, 32 << 10
 HEAD_S = 20.0
+# How many connections over the limit may wait for a probe of health, and for how long.
+EXCESS, EXCESS_S = 8, 0.5
 # How many requests may wait on a connection while an earlier one is answered.
 PIPELINED = 1000
 # How long a connection whose request is refused takes what the client still sends: a close would reset it, and the
@@ -75,6 +77,8 @@ class Connection(HttpToolsProtocol):
     # When the bytes that are parsed arrived, a time of ``time.perf_counter``.
     _arrived_at = 0.0
     is_waiting = False
+    # The error for a connection over the limit, on which only a probe of health is answered.
+    _excess: Overloaded | None = None
     candidate: Candidate | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -87,7 +91,9 @@ class Connection(HttpToolsProtocol):
         # At its limit, uvicorn would refuse the requests of all connections.
         limit, self.limit_concurrency = self.limit_concurrency, None
         if limit is not None and len(self.connections) > limit:
-            self._refuse(Overloaded(f"expected at most {limit} connections at a time, got one more: try again later"))
+            self._excess = Overloaded(f"expected at most {limit} connections at a time, got one more: try again later")
+            wait_s = EXCESS_S if len(self.connections) <= limit + EXCESS else 0.0
+            self._head_timer = self.loop.call_later(wait_s, self._refuse, self._excess)
         else:
             self._start_head_timer()
             self._fast_path = self.app_state.get(FAST_PATH)
@@ -219,10 +225,13 @@ class Connection(HttpToolsProtocol):
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
+        if self._excess is not None and not self.url.startswith(b"/health/"):
+            raise self._excess
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
         if self.cycle is not earlier and (self._running is None or earlier.response_complete):
             self._running = self.cycle
+            self.cycle.keep_alive = self.cycle.keep_alive and self._excess is None
             # The first request that follows is the candidate.
             if self.candidate is not None:
                 self.scope[CANDIDATE] = self.candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed

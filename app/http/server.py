@@ -12,8 +12,9 @@ from uvicorn import Config, Server
 
 from app.execution.lifecycle import LIFECYCLE
 
-# The files of a process that are not connections: libraries, pipes, the files of TensorFlow.
-OTHER_FILES = 1024
+# The files of a process that are not connections: libraries, pipes, the files of TensorFlow. A process has fewer, and
+# needs some at least, with some for each process of checks. ``SPARE_FILES`` are for connections over the limit.
+OTHER_FILES, LEAST_FILES, FILES_OF_CHECKS, SPARE_FILES = 1024, 48, 8, 16
 # How long the connections that are accepted last may take to open, TLS included.
 OPENING_S = 1.0
 BACKLOG = 2048
@@ -63,8 +64,11 @@ class GracefulServer(Server):
         protocol = partial(self.config.http_protocol_class, self.config, self.server_state, self.lifespan.state)
         loop = asyncio.get_running_loop()
         accepted: list[socket.socket] = []
+        # Without a descriptor, libuv would reset all that wait: those over the limit take turns to get their 503.
+        limit = self.config.limit_concurrency or BACKLOG
+        room = limit + SPARE_FILES - len(self.server_state.connections) - len(self._opening)
         with contextlib.suppress(OSError):  # none waits any more
-            while len(accepted) < BACKLOG:
+            while len(accepted) < min(room, BACKLOG):
                 accepted.append(listener.accept()[0])
         for connection in accepted:
             task = loop.create_task(loop.connect_accepted_socket(protocol, connection, ssl=self.config.ssl))
@@ -92,9 +96,16 @@ class OneServer(GracefulServer):
             self._announce()
 
 
-def allow_connections(count: int) -> None:
-    """Raise this process's limit of open files, often 1,024, for ``count`` connections, as far as the system allows."""
+def allow_connections(count: int, check_processes: int) -> int:
+    """Raise this process's limit of open files, often 1,024, for ``count`` connections, as far as the system allows.
+
+    Return how many connections it allows, at least one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + OTHER_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        soft = needed
+    if soft == resource.RLIM_INFINITY:
+        return count
+    return max(1, min(count, soft - LEAST_FILES - SPARE_FILES - FILES_OF_CHECKS * check_processes))
