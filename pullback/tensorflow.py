@@ -20,9 +20,10 @@ not keep them.
 """
 
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -67,7 +68,10 @@ class RemoteFunction(Function):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what Keras saves with a model."""
+        """Return what Keras saves with a model; from now on Keras finds the class, as ``clone_model`` needs."""
+        if (keras := sys.modules.get("keras")) is not None:
+            objects: dict[str, Any] = cast(Any, keras).saving.get_custom_objects()
+            objects.setdefault(type(self).__name__, type(self))
         return self.p.remote.saved
 
     @classmethod
