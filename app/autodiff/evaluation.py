@@ -92,12 +92,6 @@ class Evaluation(Generic[Result]):
                     return packed
         return self.whole, 1
 
-    @cached_property
-    def timing_key(self) -> Hashable:
-        """A key that is equal for evaluations that take equally long when they run alone."""
-        packing, size = self.packed
-        return packing, packing.length_for(size)
-
     @property
     def whole(self) -> Whole:
         """The packing of the evaluation where it shares its call with no other."""

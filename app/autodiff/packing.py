@@ -7,13 +7,13 @@ equal bits, whether or not they share a call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from app.autodiff.programs import Program
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
+from app.runtime.owned_cache import OwnedCache
 from ops import Array, Mode
 
 Shape: TypeAlias = tuple[int, ...]
@@ -32,13 +32,15 @@ class Packing(Protocol):
     """How evaluations of one program, in one mode and on one device, share a call; equal ones are one object.
 
     ``units`` has the shape of one unit of each leaf, ``None`` for a leaf that is the same for all evaluations of a
-    call. Where a call may have more than one unit, its leaves have an axis of them in front.
+    call. Where a call may have more than one unit, its leaves have an axis of them in front. ``runs_inline`` says of
+    calls of some lengths whether they may run on the event loop.
     """
 
     program: Program
     mode: Mode
     device: str
     units: tuple[Shape | None, ...]
+    runs_inline: dict[int, bool]
 
     @property
     def why_not(self) -> str | None:
@@ -87,6 +89,7 @@ class Whole:
     device: str
     units: tuple[Shape | None, ...]
     shapes: dict[Key, Any] | None = None
+    runs_inline: dict[int, bool] = field(default_factory=dict[int, bool])
     why_not = ""
     lengths = (1,)
     most = 1
@@ -116,10 +119,13 @@ class Whole:
             self.shapes = _shapes(results)
 
 
-@lru_cache(KEPT)
+_wholes = OwnedCache[tuple[Mode, str, tuple[Shape | None, ...]], Whole](KEPT)
+
+
 def whole(program: Program, mode: Mode, device: str, units: tuple[Shape | None, ...]) -> Whole:
     """Return the packing of evaluations whose leaves have these shapes."""
-    return Whole(program, mode, device, units)
+    key = mode, device, units
+    return _wholes.get(program, key) or _wholes.keep(program, key, Whole(program, *key))
 
 
 def _shapes(results: KeyedArrays) -> dict[Key, Any]:

@@ -7,8 +7,7 @@ many evaluations, a single evaluation is padded too, and a long array is split i
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from app.autodiff.packing import KEPT, NotPackable, Shape
 from app.autodiff.programs import Program
 from app.runtime import modes
 from app.runtime.modes import KeyedArrays
+from app.runtime.owned_cache import OwnedCache
 from app.tensors.memory import ALIGNMENT, aligned
 from ops import Array, Mode
 
@@ -33,6 +33,7 @@ class PaddedNumbers:
     mode: Mode
     device: str
     units: tuple[Shape | None, ...]
+    runs_inline: dict[int, bool] = field(default_factory=dict[int, bool])
     why_not = ""
     lengths = LENGTHS
     most = SHARED
@@ -93,11 +94,16 @@ class PaddedNumbers:
         return kept
 
 
-@lru_cache(KEPT)
+_packings = OwnedCache[tuple[Mode, str], PaddedNumbers](KEPT)
+
+
 def padded_numbers(program: Program, mode: Mode, device: str) -> PaddedNumbers:
     """Return the packing of an elementwise program."""
+    if (known := _packings.get(program, (mode, device))) is not None:
+        return known
     numbers = program.op.attrs.number_names()
-    return PaddedNumbers(program, mode, device, tuple(None if name in numbers else () for name in program.leaf_names))
+    units = tuple(None if name in numbers else () for name in program.leaf_names)
+    return _packings.keep(program, (mode, device), PaddedNumbers(program, mode, device, units))
 
 
 def _row(arrays: Sequence[Array], start: int, count: int, length: int) -> Array:

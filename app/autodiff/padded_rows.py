@@ -10,7 +10,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from app.autodiff.point import Dims, Point, blame_op
 from app.autodiff.programs import Program
 from app.runtime import modes
 from app.runtime.modes import Key, KeyedArrays
+from app.runtime.owned_cache import OwnedCache
 from ops import Array, Mode, Op
 
 # The most rows of a call, and how many take as long as one if they are short vectors, or anything small.
@@ -56,6 +56,7 @@ class PaddedRows:
     results: Mapping[Key, Shape]
     why_not: str | None = None
     filler: Sequence[Array] = ()
+    runs_inline: dict[int, bool] = field(default_factory=dict[int, bool])
     lengths: tuple[int, ...] = field(init=False)
     most: int = field(init=False)
 
@@ -137,8 +138,8 @@ class PaddedRows:
         return kept
 
 
-# By program, mode, device, the shapes of rows, and those of the inputs that all rows use.
-_packings: dict[tuple[Program, Mode, str, tuple[Shape | None, ...], tuple[Shape, ...]], PaddedRows] = {}
+# By mode, device, the shapes of rows, and those of the inputs that all rows use.
+_packings = OwnedCache[tuple[Mode, str, tuple[Shape | None, ...], tuple[Shape, ...]], PaddedRows](KEPT)
 
 
 def padded_rows(
@@ -160,29 +161,26 @@ def padded_rows(
     if not 0 < count <= ROWS:
         return None
     shared = tuple([leaf.shape for leaf, unit in zip(leaves, units, strict=True) if unit is None])
-    key = program, point.spec.mode, point.spec.device, tuple(units), shared
-    packing = _packings.get(key)
+    key = point.spec.mode, point.spec.device, tuple(units), shared
+    packing = _packings.get(program, key)
     if packing is None:
         shapes = results()
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(*key[:4], length, shapes, TOO_LARGE if length == 1 else None)
-        packing = _packings.setdefault(key, packing)
-        while len(_packings) > KEPT:
-            with suppress(KeyError, RuntimeError):  # another thread has made room
-                del _packings[next(iter(_packings))]
+        packing = PaddedRows(program, *key[:3], length, shapes, TOO_LARGE if length == 1 else None)
+        packing = _packings.keep(program, key, packing)
     return None if packing.why_not or count > packing.length else (packing, count)
 
 
 def packings_of(op: Op) -> list[PaddedRows]:
     """Return the packings of an op that are kept, the newest last."""
-    return [packing for packing in list(_packings.values()) if packing.program.op is op]
+    return [packing for packing in _packings.values() if packing.program.op is op]
 
 
 def shape_counts() -> Counter[tuple[str, bool]]:
     """Return how many shapes of rows are kept, by the registered op and whether they share calls."""
-    tried = [packing for packing in list(_packings.values()) if packing.why_not is not None]
+    tried = [packing for packing in _packings.values() if packing.why_not is not None]
     return Counter((origin(packing.program.op)[0].name, not packing.why_not) for packing in tried)
 
 

@@ -1,11 +1,12 @@
 """The derivatives of an op as programs for ``app.runtime.modes``, which runs them in any mode."""
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
+from app.runtime.owned_cache import OwnedCache
+from app.runtime.traces import Reference
 from ops import Array, Op, OpFault, Tensor, located, many
 
 
@@ -50,6 +53,15 @@ class Program:
     kept: tuple[int, ...] = ()
     batched: bool = False
     turn: int = 0
+
+    @property
+    def reference(self) -> Reference:
+        """The weak reference by which traces know the program."""
+        return self._reference
+
+    @cached_property
+    def _reference(self) -> Reference:
+        return Reference(weakref.ref(self), weakref.ref(self.op))
 
     @property
     def traits(self) -> Traits:
@@ -189,19 +201,24 @@ def _is_shared(of: ShapeOf, shared: Sequence[str]) -> bool:
     return of.is_leaf and of.name in shared
 
 
-Fields: TypeAlias = tuple[Op, str, tuple[tuple[str, Any], ...], tuple[Transform, ...], tuple[int, ...], bool, int]
-"""The fields of a program."""
-_programs, _lock = WeakValueDictionary[Fields, Program](), threading.Lock()
+Fields: TypeAlias = tuple[str, tuple[tuple[str, Any], ...], tuple[Transform, ...], tuple[int, ...], bool, int]
+"""The fields of a program besides its op."""
+PROGRAMS = OwnedCache[Fields, Program](1024)
+_IN_USE, _lock = "_programs_in_use", threading.Lock()
 
 
-@lru_cache(maxsize=1024)
-def program_of(fields: Fields) -> Program:
-    """Return the program with these fields: the same object as long as anything refers to it, as its traces do."""
+def program_of(fields: tuple[Op, *Fields]) -> Program:
+    """Return the program with these fields: the same object as long as anything refers to it, as its packings do."""
+    op, *others = fields
+    key = cast(Fields, tuple(others))
+    if (known := PROGRAMS.get(op, key)) is not None:
+        return known
     with _lock:
-        program = _programs.get(fields)
+        in_use: WeakValueDictionary[Fields, Program] = vars(op).setdefault(_IN_USE, WeakValueDictionary())
+        program = in_use.get(key)
         if program is None:
-            program = _programs[fields] = Program(*fields)
-        return program
+            program = in_use[key] = Program(*fields)
+    return PROGRAMS.keep(op, key, program)
 
 
 @dataclass(frozen=True)
@@ -213,6 +230,12 @@ class MappedProgram:
 
     program: Traceable
     trace: Trace = field(compare=False)
+
+    @property
+    def reference(self) -> Reference:
+        """That of the program."""
+        reference = self.program.reference
+        return reference._replace(kind=f"mapped {reference.kind}")
 
     @property
     def traits(self) -> Traits:

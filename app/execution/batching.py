@@ -29,8 +29,6 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 INLINE_S = 2e-3
 # The same for an evaluation that cannot share a call: if many arrive, each waits for all before it.
 INLINE_ALONE_S = 5e-4
-# The most kinds of batches whose times are kept; a new one replaces the oldest, which is then measured again.
-MEASURED = 8192
 # How much later than the deadline of its first evaluation the others of a batch may have theirs.
 PATIENCE_S = 1.0
 
@@ -122,7 +120,6 @@ class Batches:
         self._scheduler, self._admission = scheduler, Admission(waiting)
         self._open: dict[Hashable, _Batch] = {}
         self._lock = threading.Lock()
-        self._runs_inline: dict[Hashable, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
     @property
@@ -149,7 +146,7 @@ class Batches:
         """
         is_short = queue == "short"
         batch_key = evaluation.batch_key if is_short else None
-        if is_short and (is_alone or batch_key is None) and self._runs_inline.get(evaluation.timing_key):
+        if is_short and (is_alone or batch_key is None) and _runs_inline(evaluation):
             with suppress(NotTraced):  # its trace has been displaced: it runs in a queue, where it is counted
                 return self._run_inline(evaluation, counters)
         if batch_key is None:
@@ -176,7 +173,8 @@ class Batches:
                 counters.gave_up(member.arrived)
             del member
 
-    def _run_inline(self, evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
+    @staticmethod
+    def _run_inline(evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
         """Run an evaluation on the event loop, and count it; raises ``NotTraced``, without a count."""
         is_run, began = True, time.perf_counter()
         try:
@@ -189,25 +187,21 @@ class Batches:
             if is_run:
                 counters.batched([began], began, ended)
             if ended - began > INLINE_S:
-                self._runs_inline[evaluation.timing_key] = False
+                packing, size = evaluation.packed
+                packing.runs_inline[packing.length_for(size)] = False
 
-    def runs_inline(self, packing: Packing, length: int) -> bool | None:
-        """Return whether calls of a length may run on the event loop; ``None`` if unknown.
-
-        It becomes known when such a batch runs.
-        """
-        return self._runs_inline.get((packing, length))
-
-    def note(self, packing: Packing, size: int, seconds: float) -> None:
+    @staticmethod
+    def note(packing: Packing, size: int, seconds: float) -> None:
         """Decide whether evaluations with ``size`` units run inline, after a run that took ``seconds``.
 
         They do if they are brief, and do only what is known to end soon.
         """
-        if len(self._runs_inline) >= MEASURED:
-            self._runs_inline.pop(next(iter(self._runs_inline)), None)
+        length = packing.length_for(size)
+        if length > packing.lengths[-1]:
+            return  # such calls are of any length, and are not brief
         is_brief = seconds < (INLINE_S if packing.most > 1 else INLINE_ALONE_S)
         is_bounded = modes.is_known_bounded(packing.program, packing.mode)
-        self._runs_inline[packing, packing.length_for(size)] = is_brief and is_bounded
+        packing.runs_inline[length] = is_brief and is_bounded
 
     def enter(self, owner: str) -> None:
         """Take a place among the evaluations that wait, until ``leave``; raises ``Overloaded``."""
@@ -246,7 +240,8 @@ class Batches:
             batch.size += member.evaluation.packed[1]
 
     def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
-        if self._runs_inline.get(_timing_key(batch)):
+        packing, _ = batch.members[0].evaluation.packed
+        if packing.runs_inline.get(packing.length_for(batch.size)):
             self._close(batch_key, batch)
             with suppress(NotTraced):
                 self._measure(batch)
@@ -292,10 +287,9 @@ class Batches:
             batch.members[0].counters.batched(arrivals, began, ended)
 
 
-def _timing_key(batch: _Batch) -> Hashable:
-    """Return an equal key for batches that take equally long."""
-    packing, _ = batch.members[0].evaluation.packed
-    return packing, packing.length_for(batch.size)
+def _runs_inline(evaluation: Evaluation[Any]) -> bool | None:
+    packing, size = evaluation.packed
+    return packing.runs_inline.get(packing.length_for(size))
 
 
 def _answer(batch: _Batch) -> None:

@@ -174,6 +174,8 @@ class FastPath:
             return False
         request.template, columns = found
         if columns is None or not request.template.has_op:
+            # A graph of the same name may be posted again.
+            self._cache.drop_gone()
             return False
         try:
             if request.template.is_checked:
@@ -199,10 +201,10 @@ class FastPath:
         for template, requests in batch.items():
             total += template.size * len(requests)
         best = packing.length_for(min(total, packing.most))
-        runs_inline = self._batches.runs_inline(packing, best)
+        runs_inline = packing.runs_inline.get(best)
         if runs_inline and total <= packing.most:
             return [Part(call, batch, total)], []
-        lengths = [each for each in packing.lengths if self._batches.runs_inline(packing, each)]
+        lengths = [each for each in packing.lengths if packing.runs_inline.get(each)]
         parts, others = list[Part](), list[PendingRequest]()
         for template, requests in batch.items():
             left, most = requests, lengths[-1] // template.size if lengths else 0

@@ -88,9 +88,28 @@ class RequestPrefix:
         for templates in (self.by_skeleton, self.by_length):
             if len(templates) > TEMPLATES:
                 templates.popitem(last=False)
+        self._tally()
+
+    @property
+    def templates(self) -> list[Template]:
+        """All templates."""
+        return [*chain(*self.by_skeleton.values(), *self.by_length.values())]
+
+    def drop_gone(self) -> None:
+        """Drop the templates of posted graphs that are gone."""
+        for key, templates in [*self.by_skeleton.items()]:
+            self.by_skeleton[key] = [template for template in templates if not template.is_gone]
+            if not self.by_skeleton[key]:
+                del self.by_skeleton[key]
+        for size, templates in [*self.by_length.items()]:
+            self.by_length[size] = [template for template in templates if not template.is_gone]
+            if not self.by_length[size]:
+                del self.by_length[size]
+        self._tally()
+
+    def _tally(self) -> None:
         self.skeletons = frozenset(skeleton for skeleton, _ in self.by_skeleton)
-        kept = chain(*self.by_skeleton.values(), *self.by_length.values())
-        self.weight = sum(template.weight for template in kept)
+        self.weight = sum(template.weight for template in self.templates)
 
 
 def cut(data: bytes) -> tuple[bytes, int, int] | None:
@@ -149,6 +168,14 @@ class TemplateCache:
         prefix.add(body, template)
         self._weight += prefix.weight
         self._make_room()
+
+    def drop_gone(self) -> None:
+        """Drop the templates of posted graphs that are gone."""
+        for prefix in self.prefixes.values():
+            if prefix is not None and any(template.is_gone for template in prefix.templates):
+                self._weight -= prefix.weight
+                prefix.drop_gone()
+                self._weight += prefix.weight
 
     def _make_room(self) -> None:
         """Drop the least recently used prefixes while there are too many, or too many bytes of templates."""

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -44,6 +43,7 @@ class TemplateMaker:
             prefix.failures += 1
         else:
             prefix.failures = 0
+            self._cache.drop_gone()
             self._cache.store(prefix, candidate.body, template)
 
     def call_of(self, evaluation: Evaluation[Any]) -> SharedCall:
@@ -56,10 +56,13 @@ class TemplateMaker:
         call = self._calls.get(key)
         if call is None:
             dtypes = [leaf.dtype for leaf, number in zip(evaluation.leaves, numbers, strict=True) if number is None]
-            call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner, self._is_kept(point.op))
+            kept = self._whether_kept(point.op)
+            call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner, *kept)
         return call
 
-    def _is_kept(self, op: Op) -> Callable[[], bool] | None:
-        """Return the function that says whether a posted graph is still kept, ``None`` for other ops."""
-        base = origin(op)[0]
-        return partial(self._graphs.is_kept, base.name) if base.owner == PREFIX else None
+    def _whether_kept(self, op: Op) -> tuple[Callable[[], bool], Callable[[], bool]] | tuple[()]:
+        """Return the functions that say whether a posted graph is still kept, and is gone; none for other ops."""
+        base, graphs = origin(op)[0], self._graphs
+        if base.owner != PREFIX:
+            return ()
+        return (lambda: graphs.has(base) and graphs.is_kept(base.name)), (lambda: not graphs.has(base))

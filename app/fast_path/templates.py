@@ -194,6 +194,11 @@ class Template:
         """Whether the op is still there: a posted graph may be gone, and otherwise is used now."""
         return self.call.is_kept is None or self.call.is_kept()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the op is a posted graph that is gone."""
+        return self.call.is_gone is not None and self.call.is_gone()
+
     @cached_property
     def is_checked(self) -> bool:
         """Whether the values of a request are checked, or those of an input that all rows use compared."""

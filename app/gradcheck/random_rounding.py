@@ -27,6 +27,7 @@ from app.autodiff.programs import Program
 from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.modes import Results, Traits
+from app.runtime.traces import Reference
 from ops import Array, Tensor
 
 # The dtype with the fewest digits: a constant that is exact in it is so in any.
@@ -46,6 +47,11 @@ class RandomRounding:
 
     program: Program
     lost: float = 0.0
+
+    @property
+    def reference(self) -> Reference:
+        """That of the program."""
+        return self.program.reference._replace(kind=f"off, lost {self.lost!r}")
 
     @property
     def traits(self) -> Traits:

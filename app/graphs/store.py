@@ -12,6 +12,7 @@ from app.graphs.document import DIGITS, PREFIX, GraphDocument
 from app.graphs.folder import GraphFolder
 from app.graphs.graph_op import GraphOp, graph_op
 from app.graphs.wiring import FindOp
+from ops import Op
 
 KEPT = 256
 """How many graphs are kept, in the folder and in each process."""
@@ -91,6 +92,11 @@ class GraphStore:
     def is_kept(self, name: str) -> bool:
         """Note that a graph is used; return whether this process has it. It never blocks."""
         return self.known(name) is not None
+
+    def has(self, op: Op) -> bool:
+        """Return whether this process has a graph with this op, without using it."""
+        kept = self._kept.get(op.name)
+        return kept is not None and kept.op is op
 
     def _keep(self, op: GraphOp) -> GraphOp:
         """Keep an op; return that which another thread has kept meanwhile, if one has."""

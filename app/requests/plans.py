@@ -4,12 +4,11 @@ An optimiser sends the same request a thousand times with different numbers. To 
 times as long as to read the numbers.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import orjson
@@ -26,6 +25,7 @@ from app.requests.answering import Reply
 from app.requests.fields import fields_of, validated
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
+from app.runtime.owned_cache import OwnedCache
 from app.telemetry.counters import Counters
 from app.tensors import fast_json
 from app.tensors.casting import Document, Source
@@ -46,7 +46,6 @@ SHORT_COST = 1 << 24
 
 _SHAPE = attrgetter("shape")
 
-Value = TypeVar("Value")
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded."""
 Tree: TypeAlias = Any
@@ -193,7 +192,7 @@ def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool
         for each in (evaluation.point.inputs, *evaluation.seeds)
     ]
     # The copies have what this one knows, and the one that is kept has no numbers.
-    _ = evaluation.batch_key, evaluation.timing_key
+    _ = evaluation.batch_key
     bare = [np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape) for tensor in tensors]
     return _Shaped(evaluation.at(bare, places), places, is_long, {})
 
@@ -232,9 +231,8 @@ class Plans:
 
     def __init__(self, engine: Engine) -> None:
         """Start with none."""
-        self._engine, self._kept = engine, dict[tuple[str, str, bytes], Plan]()
-        self._of_bodies = dict[tuple[str, str, bytes], tuple[Plan, TensorRuns]]()
-        self._lock = threading.Lock()
+        self._engine, self._kept = engine, OwnedCache[tuple[str, bytes], Plan](KEPT)
+        self._of_bodies = OwnedCache[tuple[str, bytes], tuple[Plan, TensorRuns]](KEPT)
 
     def __len__(self) -> int:
         """Return the number of plans that are kept."""
@@ -250,14 +248,14 @@ class Plans:
             fields = fields_of(body, fast_json.parse)
             return self.plan(operation, op, fields), fields
         skeleton, texts = parts
-        key = op.name, operation.name, skeleton
-        if (known := self._of_bodies.get(key)) is not None and (tensors := known[1].read(body, texts)) is not None:
+        key = operation.name, skeleton
+        if (known := self._of_bodies.get(op, key)) is not None and (tensors := known[1].read(body, texts)) is not None:
             return known[0], tensors
         fields = fields_of(body, fast_json.parse)
         plan = self.plan(operation, op, fields)
         runs = tensor_runs(skeleton, texts, fields) if len(skeleton) <= MAX_KEY else None
         if runs is not None and _has_known_names(plan, fields):
-            self._keep(self._of_bodies, key, (plan, runs))
+            self._of_bodies.keep(op, key, (plan, runs))
         return plan, fields
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
@@ -268,21 +266,15 @@ class Plans:
                 bare[name] = dict.fromkeys(cast(dict[str, Any], bare[name]))
         try:
             # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
-            key = op.name, operation.name, orjson.dumps(bare)
+            key = operation.name, orjson.dumps(bare)
         except TypeError:  # nested too deeply for orjson, and so invalid for every op
             return self._make(operation, op, bare)
-        plan = self._kept.get(key)
+        plan = self._kept.get(op, key)
         if plan is None:
             plan = self._make(operation, op, bare)
-            if len(key[2]) <= MAX_KEY and _has_known_names(plan, bare):
-                self._keep(self._kept, key, plan)
+            if len(key[1]) <= MAX_KEY and _has_known_names(plan, bare):
+                self._kept.keep(op, key, plan)
         return plan
-
-    def _keep(self, kept: dict[tuple[str, str, bytes], Value], key: tuple[str, str, bytes], value: Value) -> None:
-        with self._lock:
-            if len(kept) >= KEPT:
-                del kept[next(iter(kept))]
-            kept[key] = value
 
     def _make(self, operation: Operation, op: Op, bare: Fields) -> Plan:
         request, engine = validated(bare, operation.request), self._engine

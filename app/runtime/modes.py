@@ -1,6 +1,5 @@
 """Execution of a program in each mode: eagerly, as a graph function, compiled by XLA, or in a v1 session."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from app.runtime.journal import JOURNAL, Describable
 from app.runtime.source_lines import keep_author_line
 from app.runtime.this_thread import can_run_here
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
-from app.runtime.traces import WhyOver
+from app.runtime.traces import Reference, WhyOver
 from ops import Array, Mode, OpFault, Tensor
 
 tensor_equality.install()
@@ -63,6 +62,11 @@ class Traceable(Describable, Protocol):
     """
 
     @property
+    def reference(self) -> Reference:
+        """A weak reference to the program, or to one that it is made of; equal for equal programs."""
+        ...
+
+    @property
     def traits(self) -> Traits:
         """What must be known of the program before it is built."""
         ...
@@ -72,6 +76,8 @@ class Traceable(Describable, Protocol):
         ...
 
 
+# The attribute of a program with the modes in which all kernels of its traces end soon.
+_BOUNDED = "_bounded_modes"
 _TYPE, _TYPE_AND_SHAPE = attrgetter("dtype"), attrgetter("dtype", "shape")
 
 
@@ -96,7 +102,7 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     Raises ``NotTraced`` if this thread must not make it, and whatever the op and TensorFlow raise.
     """
     # A trace serves every shape; XLA compiles for each.
-    key = (program, mode, device, *map(_TYPE_AND_SHAPE if mode == "xla" else _TYPE, leaves))
+    key = (program.reference, mode, device, *map(_TYPE_AND_SHAPE if mode == "xla" else _TYPE, leaves))
     kept: Trace | None = traces.TRACES.get(key)
     if kept is not None:
         return kept
@@ -112,15 +118,7 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
 
 def is_known_bounded(program: Traceable, mode: Mode) -> bool:
     """Report whether all kernels of a program end soon and never wait; false before its first trace in this mode."""
-    if is_known := (program, mode) in _bounded:
-        with suppress(KeyError):  # another thread has removed it meanwhile
-            _bounded.move_to_end((program, mode))
-    return is_known
-
-
-# The least recently used program is dropped for another. One takes about a kilobyte.
-BOUNDED_KEPT = 8192
-_bounded: OrderedDict[tuple[Traceable, Mode], None] = OrderedDict()
+    return mode in vars(program).get(_BOUNDED, ())
 
 
 # TensorFlow optimises a graph at its first call, for half a second with so many nodes, and nothing can cancel that.
@@ -237,11 +235,9 @@ def _new_trace(
         else:
             # An op's code may have caught the error: the trace is not whole.
             failure = limits.stopped
-            if failure is None and trace.is_bounded:
-                _bounded[program, mode] = None
-                if len(_bounded) > BOUNDED_KEPT:
-                    _bounded.popitem(last=False)
             if failure is None:
+                if trace.is_bounded:
+                    vars(program).setdefault(_BOUNDED, set[Mode]()).add(mode)
                 return trace
     # Raised outside the block above; inside it, the first error would become the context and keep the tensors alive.
     raise failure

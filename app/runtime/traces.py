@@ -15,13 +15,14 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from app.errors import DeadlinePassed, Overloaded, PullbackError, too_late
 from app.runtime import cancellation
@@ -94,8 +95,28 @@ class _Entry:
         return Overloaded(f"{message}; {cure}", retry_after_s=max(1, math.ceil(self.refused_until - now)))
 
 
+class Reference(NamedTuple):
+    """What a trace is of: weak references, because it must not outlive the op.
+
+    While there are traces of ``program``, its ``op`` holds it. ``kind`` tells programs that are made of it from it.
+    """
+
+    program: weakref.ref[Any]
+    op: weakref.ref[Any]
+    kind: str = ""
+
+
+# The attribute of an op with its traced programs, by the keys of their traces.
+_TRACED = "_traced"
+
+
+TraceKey: TypeAlias = tuple[Reference, *tuple[Any, ...]]
+
+
 class Traces:
-    """Traces by key. A failed trace keeps its error as its value, until it is displaced.
+    """Traces by key, which begins with the reference to a program.
+
+    A failed trace keeps its error as its value, until it is displaced. A trace goes with its program.
 
     ``made`` and ``compiled`` count the traces since the start by owner, ``displaced`` those that were dropped, and
     ``stopped`` those that were stopped, by what they had too little of.
@@ -108,7 +129,7 @@ class Traces:
         self.stopped: Counter[Stop] = Counter()
         self.displaced = 0
         self._permanent: Counter[str] = Counter()
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: dict[TraceKey, _Entry] = {}
         self._clock = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -116,7 +137,7 @@ class Traces:
         """Return the number of traces in the cache."""
         return len(self._entries)
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: TraceKey) -> Any:
         """Return the trace for a key, ``None`` if there is none or it is not complete.
 
         Raises its error if it failed, and ``Overloaded`` if it goes on in the background, or took too long.
@@ -138,7 +159,7 @@ class Traces:
 
     def make(
         self,
-        key: Hashable,
+        key: TraceKey,
         op: str,
         trace: Callable[[WhyOver], Any],
         *,
@@ -161,6 +182,7 @@ class Traces:
                 if entry is None:
                     used, outlives = next(self._clock), may_outlive and _thread.may_outlive
                     entry = self._entries[key] = _Entry(op, owner, is_compiled, is_permanent, used, block, outlives)
+                    _traced(key)[key] = key[0].program()
                     self.made[owner] += 1
                     self.compiled[owner] += is_compiled
                     self._permanent[owner] += is_permanent
@@ -177,7 +199,7 @@ class Traces:
             if not isinstance(entry.future.exception(), DeadlinePassed):
                 return entry.result()
 
-    def _run(self, key: Hashable, entry: _Entry, trace: Callable[[WhyOver], Any]) -> Any:
+    def _run(self, key: TraceKey, entry: _Entry, trace: Callable[[WhyOver], Any]) -> Any:
         """Make a trace on this thread; keep it, or its error, unless it was abandoned."""
 
         def why_over() -> PullbackError | None:
@@ -199,7 +221,7 @@ class Traces:
                 log.info("op %s: traced in the background in %.0f s", entry.op, time.monotonic() - entry.began)
         return entry.result()
 
-    def _count(self, error: BaseException, key: Hashable, entry: _Entry) -> None:
+    def _count(self, error: BaseException, key: TraceKey, entry: _Entry) -> None:
         """Count a trace that was stopped, and decide when it is tried again."""
         match error:
             case DeadlinePassed():
@@ -235,11 +257,12 @@ class Traces:
         log.warning("op %s: a trace takes longer than its caller waits, and goes on in the background", entry.op)
         return True
 
-    def _forget(self, key: Hashable, entry: _Entry) -> None:
+    def _forget(self, key: TraceKey, entry: _Entry) -> None:
         """Drop an entry without a trace, so that it is tried again."""
         with self._lock:
             if self._entries.get(key) is entry:
                 del self._entries[key]
+                _traced(key).pop(key, None)
                 self._permanent[entry.owner] -= entry.is_permanent
 
     def may_be_permanent(self, owner: str) -> bool:
@@ -248,7 +271,12 @@ class Traces:
         return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
 
     def _drop_some(self, new: _Entry) -> None:
-        """Drop the least recently used traces of the owners with the most, until the rest leaves room for ``new``."""
+        """Drop the traces whose programs are gone, and the least recently used ones of the owners with the most.
+
+        The rest leaves room for ``new``.
+        """
+        for key in [key for key in self._entries if key[0].op() is None]:
+            del self._entries[key]
         others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
         for limit, is_limited in ((TRACES_KEPT - 1, False), (COMPILED_KEPT - new.is_compiled, True)):
             entries = {key: entry for key, entry in others.items() if entry.is_compiled or not is_limited}
@@ -256,7 +284,15 @@ class Traces:
                 [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
                 oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
                 del entries[oldest], others[oldest], self._entries[oldest]
+                _traced(oldest).pop(oldest, None)
                 self.displaced += 1
+
+
+def _traced(key: TraceKey) -> dict[TraceKey, Any]:
+    """Return the traced programs that the op of a trace holds; empty if the op is gone."""
+    op: object | None = key[0].op()
+    found: dict[TraceKey, Any] = {} if op is None else vars(op).setdefault(_TRACED, {})
+    return found
 
 
 TRACES = Traces()

@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from app.autodiff.derived import derived
 from app.autodiff.evaluation import compute
 from app.autodiff.packing import Whole
 from app.autodiff.padded_rows import COST, NUMBERS, ROWS, SHORT, SMALL_ROWS, packings_of
+from app.runtime.owned_cache import OwnedCache
 from ops import Array, Tensor
 from tests.autodiff.elementwise_calls import bits, together
 from tests.autodiff.evaluations import (
@@ -193,8 +195,7 @@ def test_derived_ops_share_calls(name: str) -> None:
 
 
 def test_the_packings_of_an_op_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_rows, "KEPT", 3)
-    monkeypatch.setattr(padded_rows, "_packings", {})
+    monkeypatch.setattr(padded_rows, "_packings", OwnedCache[Any, Any](3))
     op = REGISTRY["safe_norm"]
     for n in range(1, 7):
         assert evaluation("forward", point(op, {"x": np.ones((1, n))})).batch_key is not None

@@ -3,6 +3,7 @@
 Directions are random, never 1 and never constant, so that a forgotten, squared or transposed factor ``dy`` shows.
 """
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from app.autodiff.point import Point, number
 from app.runtime import modes
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Results, Traits
+from app.runtime.traces import Reference
 from ops import Array, Derivative, Formula, Op, Surrogate, Tensor
 from tests.ops.cases import (
     Answer,
@@ -44,6 +46,11 @@ class CotangentSlots:
     op: Op
     dtype: str
     static: tuple[tuple[str, Any], ...]
+
+    @property
+    def reference(self) -> Reference:
+        op = weakref.ref(self.op)
+        return Reference(op, op, f"slots of cotangents {self.dtype} {self.static}")
 
     @property
     def traits(self) -> Traits:

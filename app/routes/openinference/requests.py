@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from app.routes.openinference.parameters import (
     timeout_s,
 )
 from app.routes.protocol import name_list, type_variable
+from app.runtime.owned_cache import OwnedCache
 from app.tensors import fast_json, strict_json
 from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.dtypes import DType
@@ -154,10 +155,13 @@ def raw_request(model: Model, size: int) -> InferenceRequest:
     return InferenceRequest(None, tensors, fields, outputs, math.inf, size)
 
 
-@lru_cache(maxsize=256)
+_known = OwnedCache[bytes, InferenceRequest](256)
+
+
 def known_request(model: Model, raw: bytes) -> InferenceRequest:
     """Return ``read_request`` from a cache: a client that repeats a request sends the same JSON each time."""
-    return read_request(model, raw, strict_json.parse)
+    known = _known.get(model, raw)
+    return known or _known.keep(model, raw, read_request(model, raw, strict_json.parse))
 
 
 def _object(value: Any, loc: Loc, known: Sequence[str]) -> Object:
