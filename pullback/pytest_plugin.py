@@ -111,10 +111,12 @@ class CheckItem(pytest.Item):
 
 def check_page(checker: "LocalChecks", page: Path, names: Iterable[str], seed: int) -> "Report | str":
     """Return the report on the op of a page with these checks, or why there is none."""
+    from pullback.cli.reproduction import runnable_without_service  # noqa: PLC0415 - as below
     from pullback.reports import Report, Start  # noqa: PLC0415 - pytest loads this module in runs without a page
 
     reason = "the checks ended without a report"
-    for event in checker.checks([page], None, {"checks": list(names), "seed": seed}):
+    events = checker.checks([page], None, {"checks": list(names), "seed": seed})
+    for event in runnable_without_service(events, [page]):
         if isinstance(event, Report):
             return event
         if isinstance(event, Start):

@@ -1,6 +1,7 @@
 """``pullback call``: evaluate an op or a derivative."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import console
+from pullback.cli.local_service import local_service
 from pullback.cli.names import arguments, did_you_mean
 from pullback.cli.options import Assignments, Device, Dtype, Mode, OpName, Timeout, Url, client
 from pullback.cli.output_files import output_files
@@ -65,6 +67,11 @@ def call(
     device: Device = None,
     out: Annotated[Path | None, typer.Option(help="Write the arrays to this .npz file.")] = None,
     as_text: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    pages: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Call an op of this page, graph or folder, without a service; repeatable."),
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Call without a service an op that one here has.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     **options: Any,
@@ -74,11 +81,17 @@ def call(
     NAME is an input (x), an attribute, the cotangent of an output (dy), the tangent of an input (tx) or a vector for it
     (vx or ddx). With its field, a name is never ambiguous: inputs.x, attrs.scale, cotangents.y, tangents.x, vectors.x.
 
+    With --from my_ops or --local, no service is needed: this command starts one for itself, which takes seconds.
+
     VALUE is @file.npy, @file.json, 1,2,3, true,false, [[1,2],[3,4]] or a number; for an attribute, also a word.
     """
     given = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
     _check_options(operation, given)
-    with output_files({"--out": out}) as files, client(ctx, url, timeout) as service:
+    with ExitStack() as opened:
+        files = opened.enter_context(output_files({"--out": out}))
+        if pages or local:
+            url = opened.enter_context(local_service(pages or []))
+        service = opened.enter_context(client(ctx, url, timeout))
         found = service.op(op)
         args = arguments(found.contract(), operation, assignments or [])
         directions = {field.name: args.get(field.name) for field in OPERATIONS[operation].tensors}

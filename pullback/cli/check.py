@@ -16,7 +16,7 @@ from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
 from pullback.cli.report_files import write_reports
-from pullback.cli.reproduction import runnable
+from pullback.cli.reproduction import runnable, runnable_without_service
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
 from pullback.gradcheck.verdict import Tolerances
@@ -113,7 +113,13 @@ def check(
             events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)
         else:
             events = opened.enter_context(client(ctx, url, timeout)).checks(names or None, **options)
-        with closing(runnable(events, None if servers or pages or local else url or ctx.obj)) as found:
+        is_local = not servers and (pages or local)
+        pasted = (
+            runnable_without_service(events, pages)
+            if is_local
+            else runnable(events, None if servers else url or ctx.obj)
+        )
+        with closing(pasted) as found:
             outcome = follow(out, found, quiet=quiet)
         if not quiet:
             print_scopes(out, outcome.reports)

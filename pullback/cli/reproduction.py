@@ -3,14 +3,14 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from pullback.reports import Check, Event, Report
 
-NAME = "pullback "
+NAME, CALL = "pullback ", "pullback call "
 
 
 def runnable(events: Generator[Event, None, None], url: str | None) -> Generator[Event, None, None]:
@@ -18,16 +18,40 @@ def runnable(events: Generator[Event, None, None], url: str | None) -> Generator
 
     ``url`` is the option of this command; the environment variable holds for the next as well.
     """
-    prefix, suffix = executable(), "" if url is None else f" --url {shlex.quote(url)}"
+    suffix = "" if url is None else f" --url {shlex.quote(url)}"
+    with closing(events):
+        for event in events:
+            yield _completed(event, suffix, suffix) if isinstance(event, Report) else event
+
+
+def runnable_without_service(
+    events: Generator[Event, None, None], pages: Sequence[Path]
+) -> Generator[Event, None, None]:
+    """Yield events of local checks of these pages, in whose reports the commands need no service either."""
+    with closing(events):
+        for event in events:
+            yield _completed(event, local_option(event.op, pages), "") if isinstance(event, Report) else event
+
+
+def local_option(op: str, pages: Sequence[Path]) -> str:
+    """Return the options of ``pullback call`` for an op of these pages, or of those of a service here."""
+    # The page of an op has its name; otherwise it may be any of them.
+    own = [page for page in pages if page.name.partition(".")[0] == op] or pages
+    shown = (page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page for page in own)
+    return "".join(f" --from {shlex.quote(str(page))}" for page in shown) or " --local"
+
+
+def _completed(report: Report, of_call: str, of_others: str) -> Report:
+    """Return a report with ``of_call`` after each call among its commands, and ``of_others`` after the others."""
+    prefix = executable()
 
     def completed(check: Check) -> Check:
         if check.reproduce is None or not check.reproduce.startswith(NAME):
             return check
+        suffix = of_call if check.reproduce.startswith(CALL) else of_others
         return replace(check, reproduce=f"{prefix} {check.reproduce.removeprefix(NAME)}{suffix}")
 
-    with closing(events):
-        for event in events:
-            yield replace(event, checks=[*map(completed, event.checks)]) if isinstance(event, Report) else event
+    return replace(report, checks=[*map(completed, report.checks)])
 
 
 def executable() -> str:
