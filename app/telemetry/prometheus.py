@@ -60,16 +60,16 @@ class _Total:
         """Start with nothing published."""
         self._counter, self._published = counter, dict[tuple[str, ...], float]()
 
-    def publish(self, total: float, *labels: str) -> None:
+    def publish(self, total: float, *labels: str, starts_at_zero: bool = False) -> None:
         """Add what a total has grown by. It may fall for a moment: work that starts again is counted back."""
-        published = self._published.get(labels, 0)
+        published = self._published.get(labels, -1 if starts_at_zero else 0)
         if total > published:
-            (self._counter.labels(*labels) if labels else self._counter).inc(total - published)
+            (self._counter.labels(*labels) if labels else self._counter).inc(total - max(published, 0))
             self._published[labels] = total
 
 
 def _publish_stopped(total: _Total, reason: Stop) -> None:
-    total.publish(TRACES.stopped[reason], reason)
+    total.publish(TRACES.stopped[reason], reason, starts_at_zero=True)
 
 
 class _Buckets:
