@@ -19,7 +19,6 @@ def op(name: str, function: Function, inputs: str = "x") -> None:
         reference=np.asarray,
         inputs=tuple(Input(letter) for letter in inputs),
         outputs=(Output("y"),),
-        mechanism="custom_gradient",
         source="a test",
         examples=(Example("three", dict.fromkeys(inputs, X)),),
     )
