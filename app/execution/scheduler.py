@@ -1,8 +1,8 @@
 """The scheduler: TensorFlow runs here, on dedicated threads, not on the event loop (except for brief evaluations).
 
-There are five queues, so that none of these starves another: short work, long work, checks, work that must be traced
-or compiled first, and the catalogue: descriptions of ops, and ops made of graphs. Each queue serves its owners in turn,
-so that no op or key starves another. All share one limit of waiting work; work that no caller waits for is dropped
+There are six queues, so that none of these starves another: short work, long work, checks, work that must be traced
+or compiled first, the catalogue: descriptions of ops, and ops made of graphs, and large bodies and responses in JSON.
+Each queue serves its owners in turn, so that no op or key starves another. All share one limit of waiting work; work that no caller waits for is dropped
 before it starts.
 
 The queue for compiling has several threads, the others one each. Tracing is Python, so more threads do not make it
@@ -27,12 +27,12 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 
 Result = TypeVar("Result")
-Queue = Literal["short", "long", "check", "compile", "catalogue"]
+Queue = Literal["short", "long", "check", "compile", "catalogue", "json"]
 # The modes whose traces each queue must leave to the queue "compile": to trace or to compile may take a minute.
 TRACED: Sequence[Mode] = ("graph", "v1", "xla")
 LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
     **{"short": TRACED, "long": TRACED},
-    **{"check": (), "compile": (), "catalogue": ()},
+    **{"check": (), "compile": (), "catalogue": (), "json": ()},
 }
 # The threads of the queue for compiling; how many of them run at once, not counting work that has run for ``SLOW_S``;
 # and how many an owner may have, all but one of them abandoned.

@@ -3,12 +3,11 @@
 The caller, which is the native API or another protocol, reads the body and writes the response.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from app.telemetry.counters import Counters
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
 from ops import Array
+
+Result = TypeVar("Result")
 
 # Above this size, reading and writing tensors would block the event loop for milliseconds, and the work is long.
 SMALL_BODY = 1 << 16
@@ -75,7 +76,7 @@ async def answer(
     if is_large and is_binary:
         call, computed, reply = await _answer_on_scheduler(engine, request, read, body, owner)
     else:
-        attempt = partial(_read, engine, request, read, body)
+        attempt = partial(_read, engine, request, read, body, owner)
         call = await engine.with_ops(attempt, request.deadline.at, request.owner_suffix)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
@@ -84,18 +85,26 @@ async def answer(
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
-        reply = await asyncio.to_thread(_written, call, computed) if is_slow else _written(call, computed)
+        write = partial(_written, call, computed)
+        reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
     await send_reply(reply, request)
     if request.candidate is not None:
         allowed_s = request.deadline.allowed_s
         request.candidate.exchange = Exchange(allowed_s, counters, body, call, computed, reply)
 
 
-async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], body: Body) -> Call:
+async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: str) -> Result:
+    """Return ``work()``, which reads or writes large JSON: one at a time, because the parser holds the interpreter."""
+    return await engine.scheduler.run(
+        lambda checkpoint: work(), queue="json", deadline=request.deadline.at, owner=owner
+    )
+
+
+async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str) -> Call:
     """Read a body: on the event loop if that is known to be brief."""
     timed = request.counters.timed
     if len(body) > SMALL_BODY:
-        return await asyncio.to_thread(timed, "parse", read, body)
+        return await _in_turn(engine, request, lambda: timed("parse", read, body), owner + request.owner_suffix)
     try:
         return timed("parse", read, body)
     except NotBrief as error:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import orjson
 
 from app.errors import Malformed
@@ -12,7 +13,8 @@ from app.errors import Malformed
 Body: TypeAlias = bytes | bytearray | memoryview
 
 MAX_BRACKETS = 100_000
-_SLICE = 1 << 20
+_SLICE = 1 << 18
+_SQUARE, _CURLY = b"[{"
 _NAMED_BELOW = 1 << 20
 _MANY = 1 << 62
 _SHALLOW = 3
@@ -60,10 +62,11 @@ def parse(body: Body) -> Any:
 
 def refuse_brackets(raw: bytes | bytearray) -> None:
     """Raise ``Malformed`` for too many brackets, each of which costs the parser more than a hundred digits."""
-    count = 0
+    count, numbers = 0, np.frombuffer(raw, np.uint8)
     for start in range(0, len(raw), _SLICE):
-        end = start + _SLICE
-        count += raw.count(b"[", start, end) + raw.count(b"{", start, end)
+        # NumPy counts several times as fast as ``bytes.count``: digits are all around.
+        part = numbers[start : start + _SLICE]
+        count += np.count_nonzero(part == _SQUARE) + np.count_nonzero(part == _CURLY)
         if count > MAX_BRACKETS:
             raise Malformed(
                 f"the body has more than {MAX_BRACKETS} brackets: send a large tensor as a flat list with its shape, "
