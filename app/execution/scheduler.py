@@ -2,8 +2,8 @@
 
 There are six queues, so that none of these starves another: short work, long work, checks, work that must be traced
 or compiled first, the catalogue: descriptions of ops, and ops made of graphs, and large bodies and responses in JSON.
-Each queue serves its owners in turn, so that no op or key starves another. All share one limit of waiting work; work that no caller waits for is dropped
-before it starts.
+Each queue serves its owners in turn, so that no op or key starves another. All share one limit of waiting work; work
+that no caller waits for is dropped before it starts.
 
 The queue for compiling has several threads, the others one each. Tracing is Python, so more threads do not make it
 faster: only ``AT_ONCE`` traces run at once until one turns out to be slow, and then another begins beside it. An owner
