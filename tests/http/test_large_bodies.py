@@ -4,15 +4,11 @@ import contextlib
 import json
 import socket
 import struct
-import sys
 import time
-import traceback
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from app.tensors import fast_json, layouts
 from tests.http.native_client import BINARY
 from tests.http.test_binary import decode, encode
 from tests.http.test_limits import connected, parse, read_all
@@ -56,34 +52,6 @@ def check(found: tuple[int, bytes], x: np.ndarray = X) -> None:
     status, body = found
     assert status == 200, body[:500]
     np.testing.assert_array_equal(decode(body)[0]["outputs/y"], x * x)
-
-
-def in_json() -> int:
-    """Return how many threads read or write JSON at this moment."""
-    files = {fast_json.__file__, layouts.__file__}
-    stacks = [traceback.walk_stack(frame) for frame in sys._current_frames().values()]
-    return sum(any(frame.f_code.co_filename in files for frame, _ in stack) for stack in stacks)
-
-
-def test_large_json_is_read_and_written_one_at_a_time(serve):
-    """Threads that parse take the interpreter from each other, and each of them from the event loop."""
-    one = serve(MAX_JSON_MB="16")
-    most, clients = 0, 6
-
-    def post() -> None:
-        with connected(one) as sock:
-            for _ in range(2):
-                sock.sendall(head(len(TEXT), kind="application/json") + TEXT)
-                status, body = answer(sock)
-                assert status == 200, body[:500]
-
-    with ThreadPoolExecutor(clients) as threads:
-        posts = [threads.submit(post) for _ in range(clients)]
-        while not all(each.done() for each in posts):
-            most = max(most, in_json())
-            time.sleep(1e-3)
-        assert [each.result() for each in posts] == [None] * clients
-    assert most == 1
 
 
 @pytest.mark.parametrize("first", [0, 1, 1000, 70_000, LARGE - (1 << 18) - 1, LARGE - (1 << 18), LARGE - 1])
