@@ -16,7 +16,8 @@ CLIENTS = 6
 
 def in_json() -> int:
     """Return how many threads read or write JSON at this moment."""
-    stacks = [traceback.walk_stack(frame) for frame in sys._current_frames().values()]
+    frames = sys._current_frames().values()  # pyright: ignore[reportPrivateUsage] - it has no public name
+    stacks = [traceback.walk_stack(frame) for frame in frames]
     return sum(any(frame.f_code.co_filename in FILES for frame, _ in stack) for stack in stacks)
 
 
