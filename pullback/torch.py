@@ -29,8 +29,8 @@ __all__ = ["compose", "remote"]
 Tensors = Sequence[torch.Tensor]
 
 
-class RemoteFunction(Function):
-    """An op of a service as a function of its inputs, by position in the contract's order.
+class RemoteFunction(Function, torch.nn.Module):
+    """An op of a service as a function of its inputs, by position in the contract's order, and as a module of layers.
 
     It returns a tensor, or a tuple if the op has several outputs, in the dtype and on the device of its arguments,
     which are copied to the CPU for the request. Inputs that are not differentiable have no gradient. It raises the
@@ -39,10 +39,11 @@ class RemoteFunction(Function):
 
     def __init__(self, p: Derivative) -> None:
         """Set the op."""
-        super().__init__(p)
+        torch.nn.Module.__init__(self)
+        Function.__init__(self, p)
         self._text = _text(p)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any) -> Any:
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)

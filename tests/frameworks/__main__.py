@@ -1,6 +1,6 @@
 """Run the tests of remote ops in frameworks: ``python -m tests.frameworks ENVIRONMENTS FRAMEWORK...``.
 
-The tests of a framework are test_all.py, test_FRAMEWORK.py, test_FRAMEWORK_requests.py and its examples in
+The tests of a framework are test_all.py, test_FRAMEWORK.py, test_FRAMEWORK_*.py and its examples in
 docs/frameworks.md. They run in the environment ENVIRONMENTS/FRAMEWORK, which has the framework and what the client
 needs, but not the service; those of TensorFlow in the environment of the service. The tests of PyMC are also those of
 PyTensor, since PyMC needs an older PyTensor.
@@ -22,9 +22,8 @@ def main(environments: str, *frameworks: str) -> int:
     def run_one(framework: str, url: str) -> int:
         environment = Path(sys.prefix) if framework == "tensorflow" else folder / framework
         shared = "pytensor" if framework == "pymc" else framework
-        files = sorted(
-            {"test_all.py", f"test_{shared}.py", f"test_{shared}_requests.py", f"test_{framework}.py", "test_page.py"}
-        )
+        own = {path.name for path in HERE.glob(f"test_{shared}_*.py")}
+        files = sorted({"test_all.py", f"test_{shared}.py", f"test_{framework}.py", "test_page.py", *own})
         options = ["--url", url, "--framework", framework]
         # Threads that wait for each other's parts of small tensors take most of two cores.
         return run(environment, HERE, files, *options, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")
