@@ -10,6 +10,7 @@ import pybase64
 from numpy.typing import NDArray
 
 from app.fast_path.shared_calls import SharedCall
+from app.requests.brief import NotBrief, is_brief, times
 from app.runtime.modes import Key
 from app.telemetry.counters import Counters
 from app.tensors.casting import Loss, cast
@@ -153,18 +154,28 @@ class RangeReader:
         return [tensors[leaf] if isinstance(leaf, int) else leaf for leaf in self.leaves]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Values:
-    """The check of the values of a request by its op's author: ``validate``, for the inputs with these names."""
+    """The check of the values of a request by its op's author: ``validate``, for the inputs with these names.
+
+    ``is_brief``: the last check was, so that the next one may run on the event loop.
+    """
 
     validate: Callable[[dict[str, Array], Attrs], None]
     names: tuple[str, ...]
     attrs: Attrs
+    is_brief: bool = True
 
     def check(self, columns: Columns, shapes: Sequence[Shape]) -> None:
-        """Raise what the author raises for these inputs, the first leaves."""
+        """Raise what the author raises for these inputs, the first leaves, and ``NotBrief``."""
+        if not self.is_brief:
+            raise NotBrief("")
         inputs = zip(self.names, columns, shapes, strict=False)
-        self.validate({name: np.asarray(x).reshape(shape) for name, x, shape in inputs}, self.attrs)
+        began = times()
+        try:
+            self.validate({name: np.asarray(x).reshape(shape) for name, x, shape in inputs}, self.attrs)
+        finally:
+            self.is_brief = is_brief(began)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,15 +42,24 @@ def reading(op: Op, operation: str, size: int) -> Generator[None]:
     are_brief, kind = _are_brief(op), (operation, size.bit_length())
     if not are_brief.get(kind) and _is_on_loop():
         raise NotBrief(op.owner)
-    began, began_cpu = time.perf_counter(), time.thread_time()
+    began = times()
     try:
         yield
     except NotTraced:
         if _is_on_loop():
             raise NotBrief(op.owner) from None
         raise
-    is_brief = time.thread_time() - began_cpu < BRIEF_CPU_S and time.perf_counter() - began < BRIEF_S
-    are_brief[kind] = is_brief
+    are_brief[kind] = is_brief(began)
+
+
+def times() -> tuple[float, float]:
+    """Return the time and the CPU time of this thread, for ``is_brief``."""
+    return time.perf_counter(), time.thread_time()
+
+
+def is_brief(began: tuple[float, float]) -> bool:
+    """Return whether what began at these ``times`` was brief."""
+    return time.thread_time() - began[1] < BRIEF_CPU_S and time.perf_counter() - began[0] < BRIEF_S
 
 
 def _is_on_loop() -> bool:
