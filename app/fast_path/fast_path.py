@@ -11,8 +11,8 @@ thread of the scheduler (``threaded_calls``).
 
 *What it does not answer*: any request while the service drains or the budget of bodies is used up; one for a posted
 graph that is gone; one without a valid key, over the limit of its key, or with a header that sets its deadline or its
-id; values that the op refuses, or takes long to check; numbers that overflow; results that need another layout; requests beyond the limit of
-the scheduler's queue.
+id; values that the op refuses, or takes long to check; numbers that overflow; results that need another layout;
+requests beyond the limit of the scheduler's queue.
 
 *What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
 settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
