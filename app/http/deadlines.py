@@ -71,7 +71,7 @@ class Deadline:
         self._until = min(self._until, self.at)
 
     def start_send(self, taken: Callable[[], int]) -> None:
-        """Let the client read the response; ``taken`` returns how many bytes of it the system has taken so far.
+        """Let the client read the response; ``taken`` returns how many bytes of it have arrived there so far.
 
         The request ends when these are too few in a period of ``SEND_S``.
         """

@@ -16,7 +16,7 @@ from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
 from app.http.problems import Dialect, Header, problem, render
-from app.http.transport import BEGAN, CONNECTION, Link
+from app.http.transport import BEGAN, CONNECTION, Link, unacknowledged
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.tensors.memory import aligned
@@ -207,9 +207,8 @@ class Request:
             raise ClientGone
 
     def taken(self) -> int:
-        """Return how many bytes of the response the system has taken to send."""
-        transport = self.link.transport
-        return self.sent - (transport.get_write_buffer_size() if transport is not None else 0)
+        """Return how many bytes of the response the client's system has received."""
+        return self.sent - (unacknowledged(self.link.transport) if self.link.transport is not None else 0)
 
     async def respond(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         """Send a whole response; raises ``ClientGone``."""

@@ -46,8 +46,10 @@ def test_a_steady_reader_gets_the_whole_answer(one: ThreadedService) -> None:
     with connected(one) as sock:
         began, found = time.monotonic(), b""
         while b"\r\n\r\n" not in found or len(found) < size_of(found):
-            found += sock.recv(PIECE)
-            time.sleep(0.02)
+            piece = sock.recv(PIECE)
+            assert piece, f"disconnected after {len(found)} bytes"
+            found += piece
+            time.sleep(0.01)
         assert len(found) == size_of(found)
         assert time.monotonic() - began > 2 * PERIOD_S
 
