@@ -35,6 +35,7 @@ from app.runtime.journal import JOURNAL
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
+from app.telemetry.printed import SUBJECT, Prints
 from app.tensors.strict_json import dumps
 from ops import Op, Registry, pages_of, register
 from pullback.service_folder import SERVICE
@@ -53,6 +54,7 @@ def main(descriptor: int) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
     running, pipe, memory = 0, -1, os.memfd_create("journal")
+    prints: Prints | None = None
     os.ftruncate(memory, journal.SIZE)
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
@@ -62,10 +64,11 @@ def main(descriptor: int) -> NoReturn:
                 message, pipes = b"", list[int]()
                 if key.fileobj is control:
                     message, pipes, *_ = socket.recv_fds(control, MAX_MESSAGE, 1)
-                if running:
+                if running and prints is not None:
                     if key.fileobj is control:
                         os.kill(running, signal.SIGKILL)
                     status = os.waitstatus_to_exitcode(os.waitpid(running, 0)[1])
+                    prints.wait()  # the command line may end this process when it has read the last event
                     selector.unregister(watched)
                     if status and key.fileobj is not control:
                         _write(pipe, {"event": "ended", "status": status, "evaluation": journal.read(memory)})
@@ -77,32 +80,32 @@ def main(descriptor: int) -> NoReturn:
                         os._exit(0)
                     (pipe,) = pipes
                     journal.clear(memory)
-                    running = _fork(message, pipe, control, memory)
+                    running, prints = _fork(message, pipe, control, memory)
                     watched = os.pidfd_open(running)
                     selector.register(watched, selectors.EVENT_READ)
                 break  # other events may belong to the request that has just ended
 
 
-def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> int:
-    """Return the id of a copy of this process that runs the request in ``message``, with its journal in ``memory``."""
-    if pid := fork():
-        return pid
-    status = BROKEN
-    try:
-        signal_at_parents_death(signal.SIGKILL)
-        control.close()
-        JOURNAL.keep_in(memory)
-        # What the ops print goes to the log.
-        os.dup2(2, 1)
-        asyncio.run(_run(json.loads(message), pipe))
-        status = 0
-    except BrokenPipeError:
-        status = 0  # the command line has closed the pipe
-    except BaseException:  # noqa: BLE001 - it must not go on as a second main process
-        traceback.print_exc()
-    finally:
-        STDERR.flush()
-        os._exit(status)
+def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> tuple[int, Prints]:
+    """Return the id of a copy of this process that runs the request in ``message``, and what it prints."""
+    with Prints() as prints:
+        if pid := fork():
+            return pid, prints
+        status = BROKEN
+        try:
+            signal_at_parents_death(signal.SIGKILL)
+            control.close()
+            prints.enter()
+            JOURNAL.keep_in(memory)
+            asyncio.run(_run(json.loads(message), pipe))
+            status = 0
+        except BrokenPipeError:
+            status = 0  # the command line has closed the pipe
+        except BaseException:  # noqa: BLE001 - it must not go on as a second main process
+            traceback.print_exc()
+        finally:
+            STDERR.flush()
+            os._exit(status)
 
 
 async def _run(message: dict[str, Any], pipe: int) -> None:
@@ -115,6 +118,10 @@ async def _run(message: dict[str, Any], pipe: int) -> None:
         limits = Limits(math.inf).within(request.budget_s)
         async with aclosing(requested.events(engine, limits)) as events:
             async for event in events:
+                if event["event"] == "progress":
+                    SUBJECT.begin(f"op {event['op']}")
+                elif event["event"] == "report":
+                    SUBJECT.begin()
                 _write(pipe, event)
     except (PullbackError, CannotStart) as error:
         problem = error if isinstance(error, PullbackError) else Unprocessable(str(error))

@@ -25,6 +25,7 @@ from app.runtime.cores import share_cores
 from app.runtime.journal import JOURNAL
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
+from app.telemetry.printed import SUBJECT
 
 log = logging.getLogger("pullback")
 
@@ -37,9 +38,8 @@ SETTLE_S, TICK_S = 0.75, 0.01
 def run_checks(connection: Connection, journal: int) -> None:
     """Run the checks that the service orders on ``connection``, until it closes; exit this process then.
 
-    What the ops print goes to the log, and each evaluation is noted in the file ``journal``.
+    Each evaluation is noted in the file ``journal``.
     """
-    os.dup2(2, 1)
     # A crash is reported; an image of gigabytes would fill a disk, and delay the report.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Where memory runs out, the system should end a check, not the service.
@@ -99,7 +99,10 @@ class _Child:
         threading.Thread(target=self._receive, args=(put,), name="orders", daemon=True).start()
         self.send(Ready())
         while True:
-            error = await self._check(engine, await orders.get())
+            order = await orders.get()
+            SUBJECT.begin(f"op {order.job.op}")
+            error = await self._check(engine, order)
+            SUBJECT.begin()
             self.send(Done(error, is_idle=await _is_idle(engine)))
 
     def _receive(self, put: Callable[[Order], object]) -> None:

@@ -18,6 +18,7 @@ from typing import NoReturn
 from app.execution.check_child import run_checks
 from app.execution.check_messages import BROKEN, FORK, KILL
 from app.runtime.forks import fork, signal_at_parents_death
+from app.telemetry.printed import Prints
 
 MAX_MESSAGE, DESCRIPTORS = 64, 3
 
@@ -63,7 +64,7 @@ def _add(descriptors: list[int], others: list[int], pipes: dict[int, int]) -> No
     try:
         connection, journal, pipe = descriptors
         pid = _fork(connection, journal, [*others, pipe])
-    except (OSError, ValueError):  # no process, memory or descriptor is left
+    except (OSError, ValueError, RuntimeError):  # no process, memory, descriptor or thread is left
         traceback.print_exc()
     else:
         pipes[pid] = descriptors.pop()
@@ -83,21 +84,23 @@ def _kill(pid: int) -> None:
 def _fork(connection: int, journal: int, others: list[int]) -> int:
     """Return the id of a copy of this process, which runs checks; close ``others`` in the copy."""
     parent = os.getpid()
-    if pid := fork():
-        return pid
-    try:
-        signal_at_parents_death(signal.SIGKILL)
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in others:
-            os.close(descriptor)
-        if os.getppid() == parent:
-            run_checks(Connection(connection), journal)
-    except BaseException:  # noqa: BLE001 - it must not go on as a second fork server
-        traceback.print_exc()
-    finally:
-        os._exit(BROKEN)
+    with Prints() as prints:
+        if pid := fork():
+            return pid
+        try:
+            signal_at_parents_death(signal.SIGKILL)
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            prints.enter()
+            for descriptor in others:
+                os.close(descriptor)
+            if os.getppid() == parent:
+                run_checks(Connection(connection), journal)
+        except BaseException:  # noqa: BLE001 - it must not go on as a second fork server
+            traceback.print_exc()
+        finally:
+            os._exit(BROKEN)
 
 
 def _reap(pipes: dict[int, int]) -> None:

@@ -72,11 +72,11 @@ class LineWriter:
             while chunk := self._next():
                 # The rest of a line that was cut is lost; the next one must not continue it.
                 data = b"\n" + chunk if is_cut else chunk
-                written = _write(self.descriptor, data)
+                written = write_all(self.descriptor, data)
                 is_cut = is_cut if not written else data[written - 1 : written] != b"\n"
                 if written == len(data) and (lost := self.dropped - reported):
                     notice = DROPPED % lost
-                    sent = _write(self.descriptor, notice)
+                    sent = write_all(self.descriptor, notice)
                     reported += lost if sent == len(notice) else 0
                     is_cut = 0 < sent < len(notice)
                 with self._lock:
@@ -95,7 +95,7 @@ class LineWriter:
         return b"".join(lines)
 
 
-def _write(descriptor: int, data: bytes) -> int:
+def write_all(descriptor: int, data: bytes) -> int:
     """Write the data; return how many bytes that was, fewer if the descriptor is closed, or its disk is full."""
     written = 0
     with contextlib.suppress(OSError):

@@ -170,6 +170,17 @@ def test_an_op_that_fails_everywhere_prints_one_stack_trace(here, folder, tmp_pa
     assert found.error.count("Traceback") == 1, found.error
 
 
+def test_what_an_op_prints_before_it_crashes_is_shown(here, tmp_path) -> None:
+    prints = "print('first'); os.write(1, b'm' * 3_000_000); os.write(2, b'\\nCheck failed: last\\n'); os.kill("
+    (tmp_path / "loud.py").write_text(CRASHING.format(name="loud").replace("os.kill(", prints))
+    found = here("pullback", "check", str(tmp_path / "loud.py"), "--check", "value")
+    assert found.code == 1
+    assert "first\n" in found.error
+    assert "\npullback: op loud printed 29" in found.error
+    assert found.error.endswith("\nCheck failed: last\n")
+    assert len(found.error) < 100_000
+
+
 def test_a_path_without_a_page_is_refused(here, folder) -> None:
     (folder / "empty").mkdir()
     for path in ("my_ops/none.py", "empty", "./nothing"):

@@ -52,6 +52,11 @@ def grow(x):
         kept.append(np.ones({grown} << 17))
 
 
+def talk(x):
+    print(1000 * "talk ")
+    os.write(2, b"n" * 1_000_000)
+
+
 def stop(x):
     ctypes.PyDLL(None).sleep(600)  # without the other threads of the interpreter
 
@@ -77,7 +82,7 @@ OP = Op(
     examples=(Example("one", {{"x": [1.0, 2.0]}}),),
 )
 """
-OPS = ("crash", "leave", "fill", "grow", "stop")
+OPS = ("crash", "leave", "fill", "grow", "talk", "stop")
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +164,15 @@ def test_a_crash_is_a_finding_and_the_service_lives(checking: Service, client: h
     assert "with status 3 in mode graph" in the(check(client, "leave", inputs={"x": [1.0, 2.0]}), "fail")["sentence"]
     assert check(client, "square")["verdict"] == "pass"
     assert checking.process.poll() is None
+
+
+def test_what_an_op_prints_is_bounded(checking: Service, client: httpx.Client) -> None:
+    before = len(checking.log())
+    assert check(client, "talk", checks=["contract", "value"])["verdict"] == "pass"
+    log = checking.log()[before:]
+    assert "talk talk" in log
+    assert re.search(r"^pullback: op talk printed \d{7,} bytes more here, which are left out$", log, re.MULTILINE)
+    assert len(log) < 100_000
 
 
 def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx.Client) -> None:
