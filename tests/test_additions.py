@@ -137,8 +137,8 @@ class HvAnswer(HvpAnswer):
             ),
             Edit(
                 "app/telemetry/line_writer.py",
-                r"                    _write_all\(self\.descriptor, chunk\)",
-                "                    self.written += len(chunk)\n",
+                r"                written = write_all\(self\.descriptor, data\)",
+                "                self.written += written\n",
             ),
             Edit(
                 "app/telemetry/prometheus.py",

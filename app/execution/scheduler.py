@@ -144,6 +144,9 @@ class Scheduler:
         finally:
             if ticket.running is None or not ticket.future.done():
                 self._abandon(queue, ticket)
+            else:
+                # An error keeps the frame of the ticket, which would keep the error.
+                del ticket.future
             del ticket  # an error keeps the frames that it passes, and this frame would keep the tensors
 
     @property

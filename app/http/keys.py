@@ -7,6 +7,7 @@ import hmac
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,19 +28,13 @@ class Keys:
 
         Raises ``CannotStart`` when the file is invalid.
         """
-        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
-        self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
+        self._file, self._secret = KeyFile(path), secrets.token_bytes(32)
         self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
+        # The file system may take long, or never answer, so no request waits for it.
+        threading.Thread(target=_watch, args=(weakref.ref(self),), name="keys", daemon=True).start()
 
     def name_of(self, authorization: bytes) -> str:
-        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one.
-
-        It never blocks: the file is read on a thread, and its keys are known soon after.
-        """
-        if time.monotonic() >= self._examine_at:
-            self._examine_at = time.monotonic() + EXAMINE_S
-            if self._examining.acquire(blocking=False):  # no thread still waits for the file system
-                threading.Thread(target=self._examine, name="keys", daemon=True).start()
+        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one."""
         key = presented_key(authorization)
         if not key:
             raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
@@ -64,13 +59,10 @@ class Keys:
         if not self._in_flight[name]:
             del self._in_flight[name]
 
-    def _examine(self) -> None:
+    def refresh(self) -> None:
         """Read the file if it has changed."""
-        try:
-            if self._file.refresh():
-                self._keys = self._table()
-        finally:
-            self._examining.release()
+        if self._file.refresh():
+            self._keys = self._table()
 
     def _mac(self, digest: bytes) -> bytes:
         """Return the key of a digest in the table; callers cannot predict it, so its time tells nothing."""
@@ -78,6 +70,16 @@ class Keys:
 
     def _table(self) -> Mapping[bytes, tuple[str, bytes]]:
         return {self._mac(digest): (name, digest) for name, digest in self._file.digests.items()}
+
+
+def _watch(reference: weakref.ref[Keys]) -> None:
+    """Examine the file of keys until they are gone."""
+    while True:
+        time.sleep(EXAMINE_S)
+        if (keys := reference()) is None:
+            return
+        keys.refresh()
+        del keys
 
 
 def presented_key(authorization: bytes) -> bytes:

@@ -155,7 +155,7 @@ def test_keys(guarded):
     assert not differ
     both.same(small(1), small(1, bearer("none")), small(1, bearer(BOB)))
     file.write_text(line_for("alice", ALICE))
-    time.sleep(1.1)  # the file is read again at most once a second
+    time.sleep(1.5)  # the file is examined once a second
     answers = both.same(*(small(number, bearer(BOB)) for number in range(5)))
     assert {answer.status for answer in answers} == {401}
     for pair in ((ALICE, BOB), (BOB, ALICE)):

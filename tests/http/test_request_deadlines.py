@@ -19,7 +19,7 @@ def test_no_deadline_outlives_its_request(
     error: Exception | None, milliseconds: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadlines, running = Deadlines(), list[int]()
-    monkeypatch.setattr(front_door, "Deadlines", lambda: deadlines)
+    monkeypatch.setattr(front_door, "Deadlines", lambda *_: deadlines)
 
     async def handler(request: Request) -> None:
         running.append(len(deadlines.running))

@@ -244,8 +244,8 @@ def test_a_broken_plug_in_is_reported_and_the_rest_is_served(plugged: httpx.Clie
     assert unavailable["op"] == "broken"
     assert "nothing_of_this_name" in unavailable["reason"]
     ops = {op["name"]: op for op in plugged.get("/v1/ops").json()["ops"]}
-    assert set(ops["broken"]) == {"name", "summary", "mechanism", "claim", "available", "reason"}
-    assert set(ops["squares"]) == {"name", "summary", "mechanism", "claim", "available"}
+    assert set(ops["broken"]) == {"name", "summary", "mechanism", "claim", "available", "group", "reason"}
+    assert set(ops["squares"]) == {"name", "summary", "mechanism", "claim", "available", "group"}
     assert ops["broken"]["available"] is False
     assert ops["broken"]["reason"] == unavailable["reason"]
     assert ops["squares"]["available"] is True

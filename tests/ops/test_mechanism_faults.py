@@ -83,7 +83,6 @@ def faulty(function) -> Case:
         inputs=(Input("x", dtypes=("float64",)),),
         outputs=(Output("y", dtypes=("float64",)),),
         attrs=Attrs,
-        mechanism="custom_gradient",
         source="",
         examples=(Example("three", {"x": X.tolist()}),),
     )
