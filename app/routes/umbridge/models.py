@@ -76,10 +76,13 @@ class Models:
 
     @cached_property
     def names(self) -> list[str]:
-        """The registered ops and their first derivations that are models: Python's client accepts no others."""
+        """The registered ops and their first derivations that are models: Python's client accepts no others.
+
+        Those without default sizes are left out: a client may ask each for the sizes of an empty config.
+        """
         registered = self._engine.registry.ops.values()
         ops = [each for op in registered for each in (op, *(derive(op, derivation) for derivation in derivations(op)))]
-        return [op.name for op in ops if is_model(op)]
+        return [op.name for op in ops if op.examples and is_model(op)]
 
     def op_at_hand(self, name: object) -> Op:
         """Return the op of a model; raises ``Unprocessable``, ``NotFound`` or ``NotAtHand``."""
