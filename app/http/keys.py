@@ -7,7 +7,6 @@ import hmac
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from app.http.key_file import KeyFile
 MAX_KEY = 512
 # How often the file is examined for changes.
 EXAMINE_S = 1.0
+# How long a request waits for that; the file system may never answer.
+WAIT_S = 0.01
 NOBODY = ("", bytes(32))
 
 
@@ -28,13 +29,21 @@ class Keys:
 
         Raises ``CannotStart`` when the file is invalid.
         """
-        self._file, self._secret = KeyFile(path), secrets.token_bytes(32)
+        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
+        self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
         self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
-        # The file system may take long, or never answer, so no request waits for it.
-        threading.Thread(target=_watch, args=(weakref.ref(self),), name="keys", daemon=True).start()
 
     def name_of(self, authorization: bytes) -> str:
-        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one."""
+        """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one.
+
+        The file is read on a thread. It has changed for this request, unless the file system takes longer than ``WAIT_S``.
+        """
+        if time.monotonic() >= self._examine_at:
+            self._examine_at = time.monotonic() + EXAMINE_S
+            if self._examining.acquire(blocking=False):  # no thread still waits for the file system
+                thread = threading.Thread(target=self._examine, name="keys", daemon=True)
+                thread.start()
+                thread.join(WAIT_S)
         key = presented_key(authorization)
         if not key:
             raise Unauthorized("expected a key, as 'Authorization: Bearer KEY', got none; ask the operator for one")
@@ -59,10 +68,13 @@ class Keys:
         if not self._in_flight[name]:
             del self._in_flight[name]
 
-    def refresh(self) -> None:
+    def _examine(self) -> None:
         """Read the file if it has changed."""
-        if self._file.refresh():
-            self._keys = self._table()
+        try:
+            if self._file.refresh():
+                self._keys = self._table()
+        finally:
+            self._examining.release()
 
     def _mac(self, digest: bytes) -> bytes:
         """Return the key of a digest in the table; callers cannot predict it, so its time tells nothing."""
@@ -70,16 +82,6 @@ class Keys:
 
     def _table(self) -> Mapping[bytes, tuple[str, bytes]]:
         return {self._mac(digest): (name, digest) for name, digest in self._file.digests.items()}
-
-
-def _watch(reference: weakref.ref[Keys]) -> None:
-    """Examine the file of keys until they are gone."""
-    while True:
-        time.sleep(EXAMINE_S)
-        if (keys := reference()) is None:
-            return
-        keys.refresh()
-        del keys
 
 
 def presented_key(authorization: bytes) -> bytes:
