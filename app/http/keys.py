@@ -36,7 +36,7 @@ class Keys:
     def name_of(self, authorization: bytes) -> str:
         """Return the name of the key in an ``Authorization`` header; raises ``Unauthorized`` without a valid one.
 
-        The file is read on a thread. It has changed for this request, unless the file system takes longer than ``WAIT_S``.
+        A thread reads the file if it has changed; the request waits for it, but not longer than ``WAIT_S``.
         """
         if time.monotonic() >= self._examine_at:
             self._examine_at = time.monotonic() + EXAMINE_S
