@@ -18,7 +18,7 @@ from app.http.front_door import FrontDoor
 from app.http.keys import Keys
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
-from app.http.route import add_routes, documented_headers, unknown_path
+from app.http.route import RawRoute, add_routes, documented_headers, unknown_path
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
@@ -104,6 +104,7 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
         budget=budget,
         origins=Origins(settings),
         keys=keys,
+        routes=[route for route in app.routes if isinstance(route, RawRoute)],
     )
     if settings.origins:
         app.add_middleware(Cors, settings=settings, exposed=documented_headers(app))

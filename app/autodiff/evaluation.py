@@ -114,18 +114,18 @@ class Evaluation(Generic[Result]):
         ``positions`` has that of each input among the tensors, by name, then of the seeds of each transform. The
         evaluation must not be ``batched``, and what must be equal in a shared call must be number attributes.
         """
-        other, point, named = cast(Evaluation[Result], object.__new__(Evaluation)), self.point, list[Arrays]()
-        for each in positions:
-            named.append(dict(zip(each, map(tensors.__getitem__, each.values()), strict=True)))
-        vars(other).update(vars(self), seeds=tuple(named[1:]), leaves=[*named[0].values(), *point.spec.numbers])
-        other.point = Point(point.spec, named[0], point.dims, point.size, point.output_shapes)
-        for each in other.seeds:
-            other.leaves += each.values()
+        point, get, other = self.point, tensors.__getitem__, cast("Evaluation[Result]", object.__new__(Evaluation))
+        inputs, *seeds = [dict(zip(names, map(get, names.values()), strict=True)) for names in positions]
+        other.__dict__.update(self.__dict__)
+        other.point = Point(point.spec, inputs, point.dims, point.size, point.output_shapes)
+        other.seeds, other.leaves = tuple(seeds), [*inputs.values(), *point.spec.numbers]
+        for seed in seeds:
+            other.leaves += seed.values()
         return other
 
     def then(self, finish: Callable[[Result], Any]) -> "Evaluation[Any]":
         """Let the result pass through ``finish``, and return the evaluation."""
-        changed, before = cast(Evaluation[Any], self), self.finish
+        changed, before = cast("Evaluation[Any]", self), self.finish
         changed.finish = lambda results: finish(before(results))
         return changed
 

@@ -35,6 +35,9 @@ from app.telemetry.triton_names import TritonRegistry
 from ops import Registry, RegistryError, discover
 from pullback.service_folder import SERVICE
 
+# How many more objects than at the last collection start the next one.
+COLLECTED = 20_000
+
 log = logging.getLogger("pullback")
 
 
@@ -92,6 +95,8 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     # The objects that exist now stay: the collector must not traverse TensorFlow's half a million objects every time.
     gc.collect()
     gc.freeze()
+    # A turn of the event loop makes thousands of objects, and few cycles: by default the collector would run in each.
+    gc.set_threshold(COLLECTED)
     # Work runs on the event loop only if it is brief: no trace is.
     forbid_tracing(("graph", "v1", "xla"))
     patience_s = settings.deadline_s + settings.grace_s

@@ -75,7 +75,7 @@ class SharedCall:
             _fill(tensor.reshape(-1)[:size], parts)
             if size < tensor.size:
                 packing.pad(position, tensor, count)
-        return packing.run_call(cast(list[Array], leaves), count)
+        return packing.run_call(cast("list[Array]", leaves), count)
 
     def rows(self, results: KeyedArrays, keys: Sequence[Key], start: int, shape: tuple[int, int]) -> list[NDArray[Any]]:
         """Return the results with these keys for the requests whose units begin at ``start``, a row for each.

@@ -47,7 +47,8 @@ class Deadline:
         self._error, self._watches_from = too_slow, math.inf
         self._watch: asyncio.Task[None] | None = None
         self._taken: Callable[[], int] | None = None
-        self._taken_before, self._least = 0, deadlines.read_rate * SEND_S
+        self._taken_before: float = -math.inf
+        self._least = deadlines.read_rate * SEND_S
         self._reason: Exception | None = None
         self._has_ended = False
         self._running = deadlines.running
@@ -73,10 +74,10 @@ class Deadline:
     def start_send(self, taken: Callable[[], int]) -> None:
         """Let the client read the response; ``taken`` returns how many bytes of it have arrived there so far.
 
-        The request ends when these are too few in a period of ``SEND_S``.
+        The request ends when these are too few in a period of ``SEND_S``. The first begins with the next check: most
+        responses have been sent by then, and need none.
         """
-        self._until, self._error = asyncio.get_running_loop().time() + SEND_S, ClientGone
-        self._taken, self._taken_before = taken, taken()
+        self._until, self._error, self._taken = -math.inf, ClientGone, taken
 
     def check(self, now: float) -> None:
         """End the request if its time is over, and watch the client of a long one."""

@@ -163,6 +163,14 @@ class RawRoute(Route):
         endpoint.__doc__ = None
         super().__init__(path, endpoint, **{"name": path} | options)
 
+    def parameters(self, scope: Scope) -> dict[str, str] | None:
+        """Return the parameters of the path of a request, ``None`` if another route may have the request."""
+        path: str = scope["path"]
+        if scope["method"] not in self._allowed or not path.endswith(self._ending):
+            return None
+        found = self.path_regex.match(path)
+        return found and found.groupdict()
+
     def label(self, request: Request, parameters: dict[str, str]) -> None:
         """Set the dialect and the counters of a request."""
         request.dialect, request.counters = self.dialect, self.find.counters(**parameters)
@@ -195,6 +203,10 @@ class RestRoute(RawRoute):
         """Match partially, so that this route comes after those that have the path for another method."""
         match, child_scope = super().matches(scope)
         return (Match.PARTIAL if match is Match.FULL else match), child_scope
+
+    def parameters(self, scope: Scope) -> None:
+        """Return ``None``: other routes come first."""
+        del scope
 
 
 def add_routes(app: FastAPI, router: APIRouter) -> None:

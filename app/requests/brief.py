@@ -6,8 +6,6 @@ of nodes of a graph. All of this depends on the op, and its time on the size of 
 
 import asyncio
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 
 from app.autodiff.kept import Kept
 from app.runtime.traces import NotTraced
@@ -33,23 +31,29 @@ def _are_brief(op: Op) -> dict[tuple[str, int], bool]:
     return {}
 
 
-@contextmanager
-def reading(op: Op, operation: str, size: int) -> Generator[None]:
-    """Inside this block, a request for an op is read whose body has ``size`` bytes.
+class Reading:
+    """A block in which a request for an op is read whose body has ``size`` bytes.
 
     Raises ``NotBrief`` on the event loop, unless the last one of this kind was brief.
     """
-    are_brief, kind = _are_brief(op), (operation, size.bit_length())
-    if not are_brief.get(kind) and _is_on_loop():
-        raise NotBrief(op.owner)
-    began = times()
-    try:
-        yield
-    except NotTraced:
-        if _is_on_loop():
-            raise NotBrief(op.owner) from None
-        raise
-    are_brief[kind] = is_brief(began)
+
+    def __init__(self, op: Op, operation: str, size: int) -> None:
+        """Take what determines how long reading takes."""
+        self._op, self._are_brief, self._kind = op, _are_brief(op), (operation, size.bit_length())
+        self._began = (0.0, 0.0)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        if not self._are_brief.get(self._kind) and _is_on_loop():
+            raise NotBrief(self._op.owner)
+        self._began = times()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Note whether the read was brief, if it ended."""
+        if error is None:
+            self._are_brief[self._kind] = is_brief(self._began)
+        elif isinstance(error, NotTraced) and _is_on_loop():
+            raise NotBrief(self._op.owner) from None
 
 
 def times() -> tuple[float, float]:
@@ -59,7 +63,8 @@ def times() -> tuple[float, float]:
 
 def is_brief(began: tuple[float, float]) -> bool:
     """Return whether what began at these ``times`` was brief."""
-    return time.thread_time() - began[1] < BRIEF_CPU_S and time.perf_counter() - began[0] < BRIEF_S
+    took = time.perf_counter() - began[0]
+    return took < BRIEF_CPU_S or (took < BRIEF_S and time.thread_time() - began[1] < BRIEF_CPU_S)
 
 
 def _is_on_loop() -> bool:

@@ -263,7 +263,7 @@ class Plans:
         bare = dict(fields)
         for name in FIELDS:
             if isinstance(bare.get(name), dict):
-                bare[name] = dict.fromkeys(cast(dict[str, Any], bare[name]))
+                bare[name] = dict.fromkeys(cast("dict[str, Any]", bare[name]))
         try:
             # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
             key = operation.name, orjson.dumps(bare)

@@ -96,6 +96,15 @@ def end_of_run(raw: Raw, start: int) -> int:
     return max(start, end - casting.PART) + len(kept)
 
 
+def end_of_lone(raw: Raw, start: int) -> int:
+    """Return where the list at ``start`` ends if it has one list inside, or one in one and so on; otherwise 0."""
+    head = raw[start : start + MAX_RANK]
+    depth = len(head) - len(head.lstrip(b"["))
+    following = raw.find(b"[", start + depth)
+    end = raw.find(b"]", start + depth, following if following >= 0 else len(raw))
+    return end + depth if end >= 0 and raw.startswith(b"]" * depth, end) else 0
+
+
 def read_run(raw: Raw, start: int, end: int) -> Run:
     """Read the run ``raw[start:end]``; raise ``ValueError`` if it is not lists of numbers, or has an empty list."""
     is_flat = raw.find(b"[", start + 1, end) < 0
@@ -103,6 +112,10 @@ def read_run(raw: Raw, start: int, end: int) -> Run:
         return Run(_read_list(raw[start:end]), raw, start, end)
     if not raw.endswith(b"]", start, end):
         raise ValueError("expected a list that ends")
+    if not is_flat and end - start <= casting.PART and end_of_lone(raw, start) == end:
+        depth = raw.rfind(b"[", start, min(start + MAX_RANK, end)) - start + 1
+        numbers = _read_list(raw[start + depth - 1 : end - depth + 1])
+        return Run(numbers, raw, start, end, b"[" * depth + b"," * (len(numbers) - 1) + b"]" * depth)
     values: list[NDArray[np.float64]] = []
     brackets: list[Raw] = []
     begin, last = (start + 1, end - 1) if is_flat else (start, end)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from app.tensors.casting import NUMBERS, Document, NumberList, Numbers, Source
 from app.tensors.json import FIELDS, Shape
-from app.tensors.runs import AFTER, BETWEEN, Raw, Run, read_run, regular_shape
+from app.tensors.runs import AFTER, BETWEEN, Raw, Run, end_of_lone, read_run, regular_shape
 
 FlatNumbers: TypeAlias = list[float] | NDArray[np.float64]
 
@@ -51,8 +51,9 @@ def split(body: bytes | bytearray) -> tuple[bytes, list[bytes | bytearray]] | No
             return None
         following = body.find(b"[", start + 1)
         stop = body.find(b"]", start, following if following >= 0 else len(body)) + 1
-        if not stop and (run := _RUN.match(body, start)):
-            stop = run.end()
+        if not stop:
+            if not (stop := end_of_lone(body, start)) and (run := _RUN.match(body, start)):
+                stop = run.end()
             following = body.find(b"[", stop)
         text = body[start:stop].rstrip(AFTER)
         if b'"' not in text and text.strip(_EMPTY):

@@ -17,7 +17,7 @@ from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
 from app.requests.answering import answer
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.fields import read
 from app.requests.negotiation import JSON, accepted, content_type
 from app.routes.native.check_events import Event, Requested, check_support, options_of
@@ -66,7 +66,7 @@ class VerifyHandler(CheckHandler):
     """
 
     def _call(self, body: Body) -> Call:
-        with reading(self.op, "verify", len(body)):
+        with Reading(self.op, "verify", len(body)):
             request = read(body, VerifyRequest)
             point, cotangents = point_of(self.engine, self.op, request)
             gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")

@@ -11,7 +11,7 @@ from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
 from app.requests.answering import Reply, answer
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Operation, Plan, Plans, Tree
@@ -161,7 +161,7 @@ class OperationHandler:
         await answer(self.engine, request, read, body, self.owner, is_binary=is_binary)
 
     def _call(self, source: Format, target: Format, body: Body) -> Call:
-        with reading(self.op, self.operation.name, len(body)):
+        with Reading(self.op, self.operation.name, len(body)):
             plan, fields = source.read(self.plans, self.operation, self.op, body)
             write = partial(target.write, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)

@@ -15,7 +15,7 @@ from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
 from app.http.request import Request
 from app.requests.answering import answer
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.fields import read
 from app.requests.models import Dtype, OperationAnswer, Tensors, Wrt
 from app.requests.negotiation import JSON, accepted, content_type
@@ -103,7 +103,7 @@ class NumericHandler:
             await answer(self.engine, request, self._call, body, self.op.owner)
 
     def _call(self, body: Body) -> Call:
-        with reading(self.op, "numeric", len(body)):
+        with Reading(self.op, "numeric", len(body)):
             request = read(body, NumericRequest)
             (point, cotangents), tangents = point_of(self.engine, self.op, request), None
             if request.tangents is not None:

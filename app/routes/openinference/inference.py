@@ -17,7 +17,7 @@ from app.http.body import MAX_DIGITS, too_large
 from app.http.deadlines import Deadline
 from app.http.request import Request
 from app.requests.answering import Reply, answer
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
@@ -87,7 +87,7 @@ class Inference:
         self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
     ) -> Call:
         """Return the call of a request; ``known`` is its JSON, if that has been parsed already."""
-        with reading(self.model.op, self.model.operation, len(body)):
+        with Reading(self.model.op, self.model.operation, len(body)):
             return self._read(deadline, lead, reply_coding, known, body)
 
     def _read(

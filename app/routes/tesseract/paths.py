@@ -34,7 +34,7 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Find, RawRoute, RestRoute, always
 from app.requests.answering import Reply, answer, send_reply
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
@@ -150,7 +150,7 @@ class _Computation:
         await answer(self.engine, request, read, await request.read(), self.op.owner)
 
     def _call(self, encoding: Encoding, body: Body) -> Call:
-        with reading(self.op, self.endpoint.operation, len(body)):
+        with Reading(self.op, self.endpoint.operation, len(body)):
             return self._read(encoding, body)
 
     def _read(self, encoding: Encoding, body: Body) -> Call:

@@ -19,7 +19,7 @@ from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
-from app.requests.brief import reading
+from app.requests.brief import Reading
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
@@ -117,7 +117,7 @@ def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body
     """Return the call of a request. Check the model first, then its support for the action, then the other fields."""
     fields = fields_of(body, partial(fast_json.parse, places=_places))
     op = models.op_at_hand(name_of(fields))
-    with reading(op, action.operation.name, len(body)):
+    with Reading(op, action.operation.name, len(body)):
         models.check(op)
         _check_support(op, action)
         model, native, select = _native(models, op, action, fields)
