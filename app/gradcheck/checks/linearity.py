@@ -1,7 +1,8 @@
 """Linearity: vjp(2a + 3b) = 2 vjp(a) + 3 vjp(b), vjp(1) = vjp(a) + vjp(1 - a), and vjp(s a) = s vjp(a).
 
-The scales s are 0, a large and a small power of two: a gradient that is clipped shows at cotangents that reach the
-bounds, one that divides by cotangents at 0. An op may declare that its gradient is not linear.
+The scales s are 0, large and small powers of two: a gradient that is clipped shows at cotangents that reach the bounds,
+one that divides by cotangents at 0. The second order is scaled too, by its cotangents and by its vectors. An op may
+declare that its gradient is not linear.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +14,12 @@ import numpy as np
 from app.autodiff.derivatives import gradient
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
+from app.gradcheck.agreement import ORDERS
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
+from app.runtime.modes import Key
+from ops import Formula
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Comparison, Finding, Place
 
@@ -23,20 +27,16 @@ NAME = "linearity"
 # The error of each vjp of a sum is that of the sample's vjp, times its weight and the ratio of the cotangents.
 RATIO = 20
 # Powers of two, which round nothing; smaller ones where numbers overflow soon.
-LARGE, LARGE_IN_HALF = 20, 3
+POWERS, POWERS_IN_HALF = (20, 40), (3,)
 
 
 class Identity(NamedTuple):
-    """If the vjp is linear, that of ``cotangents`` is a sum of gradients with their weights.
-
-    ``error`` is that of both sides, in units of that of the sample's vjp.
-    """
+    """If the vjp is linear, that of ``cotangents`` is a sum of gradients with their weights."""
 
     left: str
     right: str
     cotangents: Arrays
     terms: tuple[tuple[float, Arrays], ...]
-    error: float = RATIO
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -54,6 +54,7 @@ def check(target: Target) -> Iterator[Finding]:
     for (left, right), by_input in comparisons.items():
         for name, comparison in by_input.items():
             yield comparison.finding(f"{left} in {name}", right)
+    yield from _check_scales(target)
 
 
 def _identities(sample: Sample, rng: np.random.Generator) -> Iterator[Identity]:
@@ -66,11 +67,6 @@ def _identities(sample: Sample, rng: np.random.Generator) -> Iterator[Identity]:
     rest = {name: ones[name] - dy for name, dy in a.items()}
     terms = ((1.0, of_a), (1.0, gradient(sample.point, rest).run()))
     yield Identity("vjp(1)", "vjp(a) + vjp(1 - a)", ones, terms)
-    power = LARGE_IN_HALF if sample.point.spec.dtype in ("float16", "bfloat16") else LARGE
-    for scale in (2.0**power, 2.0**-power, 0.0):
-        scaled = {name: (scale * dy).astype(dy.dtype) for name, dy in a.items()}
-        right = f"s vjp(a) for s = 2^{power}, 2^-{power} and 0"
-        yield Identity("vjp(s a)", right, scaled, ((scale, of_a),), scale * RATIO)
 
 
 def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Comparison]) -> None:
@@ -79,13 +75,57 @@ def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Compa
         parts = [weight * np.asarray(of[name], np.float64) for weight, of in identity.terms]
         with np.errstate(invalid="ignore"):
             expected = np.sum(parts, axis=0)
-        # At a pole, and where a number overflows, on the way too, there is nothing to compare.
-        may_overflow = identity.error > RATIO
-        known = [expected, *parts, found[name]] if may_overflow else [expected, *parts]
-        is_finite = np.logical_and.reduce([np.isfinite(np.asarray(x, np.float64)) for x in known])
+        # At a pole there is nothing to compare.
+        is_finite = np.logical_and.reduce([np.isfinite(x) for x in (expected, *parts)])
         status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
-        bound = sample.error_bound(("gradients", name), sample.point.spec.dtype)
-        # Near an overflow the bound is infinite, and 0 times infinity is NaN.
-        bar = (identity.error * bound if identity.error else np.zeros_like(bound)) + least
+        bar = RATIO * sample.error_bound(("gradients", name), sample.point.spec.dtype) + least
         index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=identity.cotangents)
         comparison.add(found[name], expected, bar, status=status, index=index, calls=some)
+
+
+def _check_scales(target: Target) -> Iterator[Finding]:
+    """Compare the gradients at scaled cotangents, and the second order at scaled cotangents and vectors."""
+    comparisons: dict[tuple[Key, str], Comparison] = {}
+    powers = POWERS_IN_HALF if target.widest == "float16" else POWERS
+    for sample in target.nonsingular:
+        for scale in (*(2.0**power for n in powers for power in (n, -n)), 0.0):
+            target.checkpoint()
+            for scaled, kinds in _scaled(sample, scale):
+                for key in (key for key in sample.values if str(key[0]) in kinds):
+                    place = Place(NAME, ORDERS[str(key[0])], dtype=target.widest)
+                    comparison = comparisons.setdefault(
+                        (key, kinds[key[0]]), Comparison(place, target.options.tolerances)
+                    )
+                    _compare_scaled(sample, scaled, scale, key, comparison)
+    scales = f"s = {', '.join(f'2^±{n}' for n in powers)} and 0"
+    for ((_, name), what), comparison in comparisons.items():
+        yield comparison.finding(f"{what} in {name}", f"s {what.replace('s ', '')} for {scales}")
+
+
+def _scaled(sample: Sample, scale: float) -> Iterator[tuple[Sample, Mapping[str, str]]]:
+    """Yield the sample with scaled cotangents or vectors, and the kinds of values that scale with them."""
+    dys, vectors = (
+        {name: (scale * x).astype(x.dtype) for name, x in named.items()}
+        for named in (sample.cotangents, sample.vectors)
+    )
+    of_dys = {"gradients": "vjp(s a)"}
+    if not isinstance(sample.claim.second, Formula):
+        of_dys["products"] = "hvp(s a, v)"
+    yield Sample(sample.point, dys, sample.vectors, last=sample.last), of_dys
+    if sample.last == "products":
+        of_vectors = {"slots": "jvp(s v)", "products": "hvp(a, s v)"}
+        yield Sample(sample.point, sample.cotangents, vectors, last=sample.last), of_vectors
+
+
+def _compare_scaled(sample: Sample, scaled: Sample, scale: float, key: Key, comparison: Comparison) -> None:
+    found, dtype = scaled.values[key], sample.point.spec.dtype
+    expected = scale * np.asarray(sample.values[key], np.float64)
+    # At a pole, and where a number overflows, on the way too, there is nothing to compare.
+    known = (sample.values[key], expected, found) if scale > 1 else (sample.values[key], expected)
+    is_finite = np.logical_and.reduce([np.isfinite(np.asarray(x, np.float64)) for x in known])
+    status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
+    bound = sample.error_bound(key, dtype)
+    # Near an overflow the bound is infinite, and 0 times infinity is NaN.
+    bar = (scale * RATIO * bound if scale else np.zeros_like(bound)) + rounding.underflow(dtype)
+    index, some = sample.index(str(key[1])), calls(scaled, key)
+    comparison.add(found, expected, bar, status=status, index=index, key=key, calls=some)

@@ -10,6 +10,7 @@ from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import elementwise, rows
 
 VECTOR = ("N",)
+SINGLE = ("float32",)
 
 
 def logit(x: Tensor) -> Tensor:
@@ -50,6 +51,29 @@ def squashed_reference(x: Array) -> Array:
 def clipped_high(x: Tensor, dy: Tensor) -> Tensor:
     """Clipped where no ordinary cotangent reaches."""
     return tf.clip_by_value(tf.cos(x) * dy, -100, 100)
+
+
+def clipped_at_1e8(x: Tensor, dy: Tensor) -> Tensor:
+    """Clipped beyond 1e8, against infinities."""
+    return tf.clip_by_value(tf.cos(x) * dy, -1e8, 1e8)
+
+
+def flushed_under_1e9(x: Tensor, dy: Tensor) -> Tensor:
+    """A small gradient counts as 0."""
+    dx = tf.cos(x) * dy
+    return tf.where(tf.abs(dx) < 1e-9, tf.zeros_like(dx), dx)
+
+
+def sine_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    return tf.cos(x) * dy
+
+
+def clipped_second(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    return tf.clip_by_value(-tf.sin(x) * dy * ddx, -1e8, 1e8), tf.cos(x) * ddx
+
+
+def flushed_slot(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    return -tf.sin(x) * dy * ddx, tf.where(tf.abs(ddx) < 1e-9, tf.zeros_like(ddx), tf.cos(x) * ddx)
 
 
 def divided_by_dy(x: Tensor, dy: Tensor) -> Tensor:
@@ -107,6 +131,19 @@ OPS: dict[str, Planted] = {
     ),
     "clipped at large cotangents only": Planted(
         elementwise(handwritten(tf.sin, clipped_high), np.sin, name="clipped_high"), ("linearity",)
+    ),
+    "clipped at 1e8": Planted(
+        elementwise(handwritten(tf.sin, clipped_at_1e8), np.sin, name="clipped_at_1e8"), ("linearity",)
+    ),
+    "flushed under 1e-9": Planted(
+        elementwise(handwritten(tf.sin, flushed_under_1e9), np.sin, name="flushed_under_1e9", dtypes=SINGLE),
+        ("linearity",),
+    ),
+    "a second order clipped at 1e8": Planted(
+        elementwise(handwritten(tf.sin, sine_vjp, clipped_second), np.sin, name="clipped_second"), ("linearity",)
+    ),
+    "a second order flushed under 1e-9": Planted(
+        elementwise(handwritten(tf.sin, sine_vjp, flushed_slot), np.sin, name="flushed_slot"), ("linearity",)
     ),
     "divided by cotangents of 0": Planted(
         elementwise(handwritten(tf.sin, divided_by_dy), np.sin, name="divided_by_dy"), ("linearity",)
