@@ -91,12 +91,12 @@ def _check_scales(target: Target) -> Iterator[Finding]:
         for scale in (*(2.0**power for n in powers for power in (n, -n)), 0.0):
             target.checkpoint()
             for scaled, kinds in _scaled(sample, scale):
-                for key in (key for key in sample.values if str(key[0]) in kinds):
+                for key in sample.values:
+                    if (what := kinds.get(str(key[0]))) is None:
+                        continue
                     place = Place(NAME, ORDERS[str(key[0])], dtype=target.widest)
-                    comparison = comparisons.setdefault(
-                        (key, kinds[key[0]]), Comparison(place, target.options.tolerances)
-                    )
-                    _compare_scaled(sample, scaled, scale, key, comparison)
+                    new = Comparison(place, target.options.tolerances)
+                    _compare_scaled(sample, scaled, scale, key, comparisons.setdefault((key, what), new))
     scales = f"s = {', '.join(f'2^±{n}' for n in powers)} and 0"
     for ((_, name), what), comparison in comparisons.items():
         yield comparison.finding(f"{what} in {name}", f"s {what.replace('s ', '')} for {scales}")
