@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from app.autodiff.point import Arrays, Point
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, sample_at
+from app.gradcheck.sizes import BLOCKS
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Mode
@@ -20,6 +22,8 @@ from pullback.gradcheck.verdict import Comparison
 
 # The rows of the whole batch, those of the batches that are compared bit for bit, and those of the parts.
 WHOLE, FIXED, PARTS = 65, 16, (1, 2, 4, 15, 16, 17, 33, 64)
+# The most multiply-adds of a part that is longer than the whole batch, whose rows it has again and again.
+MOST_COST = 1 << 21
 # The most points that are drawn to find rows of one shape.
 DRAWS = 32
 BAD_NUMBERS = (math.nan, math.inf, -math.inf)
@@ -58,13 +62,15 @@ class Company:
         return cls(target, sample_at(point, rng, target.magnitudes, last=target.last))
 
     def compare(self, comparison: Comparison) -> None:
-        """Compare parts of every size and order, and rows beside NaN and infinity, with the same rows of the whole."""
+        """Compare parts of many sizes and orders, and rows beside NaN and infinity, with the same rows of the whole."""
         rng = self.target.rng("parts")
         orders = [rng.permutation(WHOLE)[:count] for count in (*PARTS, WHOLE)]
         for order in orders:
             self._add(comparison, self._part(order), order, np.arange(len(order)))
         for part in self._beside_bad_numbers():
             self._add(comparison, part, np.arange(FIXED), np.arange(0, FIXED, 2))
+        for order, part in self._of_blocks(rng):
+            self._add(comparison, part, order, np.arange(len(order)))
         self._add_sums(comparison)
 
     def modes_that_change_bits(self) -> Iterator[Mode]:
@@ -123,6 +129,18 @@ class Company:
                 bad = replace(part, point=point)
                 _ = bad.values
                 yield bad
+
+    def _of_blocks(self, rng: np.random.Generator) -> Iterator[tuple[Array, Sample]]:
+        """Yield parts of as many rows as a block has, or nearly, with their order, where the op accepts that."""
+        for count in chain(*BLOCKS):
+            if self.sample.point.cost / WHOLE * count > MOST_COST:
+                return
+            order = np.resize(rng.permutation(WHOLE), count)
+            part = self._part(order)
+            with suppress(Unprocessable, OpFailed):
+                checked = replace(part, point=self.target.bind(part.point.inputs, self.target.widest))
+                _ = checked.values
+                yield order, checked
 
     def _add(self, comparison: Comparison, part: Sample, order: Array, at: Array) -> None:
         """Compare the rows ``at`` of a part, in which they have this ``order``, with those of the whole."""

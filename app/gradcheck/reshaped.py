@@ -18,6 +18,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck.agreement import NAMES, ORDERS
 from app.gradcheck.reproduce import Call, Calls
 from app.gradcheck.sample import Sample
+from app.gradcheck.sizes import BLOCKS
 from app.gradcheck.target import Target
 from ops import Array, Mode
 from pullback.gradcheck.verdict import Comparison, Finding, Place
@@ -25,6 +26,8 @@ from pullback.gradcheck.verdict import Comparison, Finding, Place
 Shape: TypeAlias = tuple[int, ...]
 SMALL: tuple[Shape, ...] = ((), (1,), (5,), (64,), (65,), (1, 1, 1), (0,), (2, 0, 3))
 UNEVEN = (2, 3, 5)
+# Vectors and batches of the sizes around those of blocks.
+OF_BLOCKS: tuple[Shape, ...] = tuple(shape for n in itertools.chain(*BLOCKS) for shape in ((n,), (n, 2)))
 # Kernels share the work of long arrays among threads.
 LONG: tuple[Shape, ...] = ((4097,), ((1 << 17) + 1,))
 NAME = "sizes"
@@ -39,7 +42,7 @@ PADDED = (
 def findings(target: Target, place: Place) -> Iterator[Finding]:
     """Compare the values in many shapes with those of the same numbers in one dimension, order by order."""
     sample, rng = target.subsamples[0], target.rng("shapes")
-    shapes = [*SMALL, tuple(int(n) for n in rng.permutation(UNEVEN))]
+    shapes = [*SMALL, *OF_BLOCKS, tuple(int(n) for n in rng.permutation(UNEVEN))]
     modes: list[Mode] = [mode for mode in MODES if mode in target.modes or mode == "graph"]
     # Check modes compares the modes.
     in_line = {mode: sample if mode == "graph" else sample.in_mode(mode, target.options.device) for mode in modes}

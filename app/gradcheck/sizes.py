@@ -6,7 +6,7 @@ random rows of more than four numbers, few are.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -26,7 +26,9 @@ DRAWN = 2
 AXES = ((), (1,), (2,), (4,), (5,), (17,), (64,), (65,), (1, 1), (3, 2), (1, 5), (2, 3, 5), (5, 1, 2), (3, 4, 2))
 EMPTY_AXES = ((0,), (2, 0, 3))
 SMALL = (1, 2, 3)
-# Sizes from which kernels share their work among threads: of one axis, while all others are small.
+# Sizes of one axis, while all others are small: those around the sizes of blocks, and those from which kernels share
+# their work among threads.
+BLOCKS = ((127, 128, 129), (255, 256, 257), (511, 512, 513))
 LONG = (1025, 4097)
 # The most numbers of the inputs of a point, multiply-adds of one forward pass, and points of an op.
 MOST_NUMBERS, MOST_COST, MOST_POINTS = 1 << 13, 1 << 21, 48
@@ -91,15 +93,25 @@ def _arranged(target: Target, point: Point) -> Iterator[Sized]:
             yield Sized(f"{_words(point)}, {words}", target.bind(inputs, target.widest))
 
 
-def long_points(target: Target) -> Iterator[Sized]:
-    """Yield points with one long axis; all others are small."""
+def long_points(target: Target, lengths: Sequence[int]) -> Iterator[Sized]:
+    """Yield points with one long axis, the shortest first; all others are small, or equal if the op asks for that."""
     rng, attrs = target.rng("long"), bind_attrs(target.op, target.attrs)
     symbols = [] if target.op.sample is not None else _symbols(target.op, attrs)
-    for symbol in symbols:
-        for size in LONG:
-            sizes: Dimensions = {**{other: (int(rng.choice(SMALL)),) for other in symbols}, symbol: (size,)}
-            if _numbers(target.op, sizes) <= MOST_NUMBERS and (point := _drawn(target, sizes, rng)):
-                yield Sized(_words(point), point)
+    for length in lengths:
+        long: list[Dimensions] = [
+            {symbol: axes} for symbol in symbols for axes in ((length,), (2, length))[: 1 + (symbol == "...")]
+        ]
+        points = [point for each in long if (point := _beside_small(target, symbols, each, rng))]
+        if not points and len(symbols) > 1:
+            points = [point for point in [_drawn(target, dict.fromkeys(symbols, (length,)), rng)] if point]
+        yield from (Sized(_words(point), point) for point in points)
+
+
+def _beside_small(target: Target, symbols: list[str], sizes: Dimensions, rng: np.random.Generator) -> Point | None:
+    """Return a point of these sizes where all others are small, or 1 if that would be too many numbers."""
+    small: Dimensions = {symbol: (int(rng.choice(SMALL)),) for symbol in symbols}
+    is_much = _numbers(target.op, {**small, **sizes}) > MOST_NUMBERS
+    return _drawn(target, {**(dict.fromkeys(symbols, (1,)) if is_much else small), **sizes}, rng)
 
 
 def dimensions(op: Op, attrs: Attrs, rng: np.random.Generator) -> Iterator[Dimensions]:
@@ -148,6 +160,8 @@ def _numbers(op: Op, sizes: Dimensions) -> int:
 
 def _drawn(target: Target, sizes: Dimensions, rng: np.random.Generator) -> Point | None:
     """Return a point of these sizes, ``None`` if the op rejects it, or if it would take long."""
+    if _numbers(target.op, sizes) > MOST_NUMBERS:
+        return None
     with suppress(Unprocessable):
         inputs = draws.draw_from_domains(target.op, target.widest, rng, sizes)
         point = target.bind(inputs, target.widest)

@@ -281,6 +281,17 @@ MUTANTS = (
     # Sizes, shapes and the ways to call.
     Mutant("sizes.py", "SIZES = (1, 2,", "SIZES = (2,", ("a scan that is wrong at one number",)),
     Mutant("sizes.py", "33, 63, 64, 65)", "33, 63)", ("a scan that is wrong at 64 numbers",)),
+    Mutant("sizes.py", "BLOCKS = ((127, 128, 129), ", "BLOCKS = (", ("a scan that is wrong at 129 numbers",)),
+    Mutant("sizes.py", "if not points and len", "if points and len", ("two sizes that must be equal, wrong at 513",)),
+    Mutant(
+        "checks/sizes.py",
+        "sizes.BLOCKS if may_loop",
+        "() if may_loop",
+        ("a transposed solve that ends after 126 steps",),
+    ),
+    Mutant("reshaped.py", "((n,), (n, 2))", "((n,),)", ("a matrix of 127 rows",)),
+    Mutant("reshaped.py", "((n,), (n, 2))", "((n, 2),)", ("a vector of 257 numbers",)),
+    Mutant("company.py", "in self._of_blocks(rng):", "in ():", ("rows that read the first one in batches of 256",)),
     Mutant("sizes.py", "LONG = (1025, 4097)", "LONG = ()", ("a scan that is wrong from 4,000 numbers on",)),
     Mutant("sizes.py", "yield from _arranged(target, with_rows[i])", "pass", ("rows that ascend", "rows that descend")),
     Mutant("sizes.py", '"positive": np.abs,', "", ("rows of positive numbers",)),

@@ -26,8 +26,8 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_at_some_sizes_is_found(name: str) -> None:
-    document = report(OPS[name].op, checks=["sizes"], modes=("graph", "eager"))
-    assert "sizes" in failed(document), document["sentence"]
+    document = report(OPS[name].op, checks=OPS[name].checks, modes=("graph", "eager"))
+    assert {*OPS[name].checks} <= {*failed(document)}, document["sentence"]
 
 
 @pytest.mark.slow
@@ -169,4 +169,5 @@ def test_a_long_axis_is_looked_at_unless_the_op_loops() -> None:
     summed = report(HARD["trapezoids"].op, checks=["sizes"], modes=("graph",))
     assert "N = 4097" in entries(summed, "sizes", "pass")[0]["sentence"]
     looped = report(HARD["recursive_filter"].op, checks=["sizes"], modes=("graph",))
-    assert "N = 65" in entries(looped, "sizes", "pass")[0]["sentence"]
+    *_, longest = entries(looped, "sizes", "pass")[0]["sentence"].split()
+    assert 129 <= int(longest) <= 513

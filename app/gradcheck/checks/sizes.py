@@ -90,12 +90,15 @@ def _why_none(op: Op) -> str:
 
 def _points(target: Target) -> Iterator[Sized]:
     yield from sizes.points(target)
-    if modes.is_known_bounded(_program(target.samples[-1]), "graph"):
-        for sized in sizes.long_points(target):
+    is_bounded = modes.is_known_bounded(_program(target.samples[-1]), "graph")
+    for lengths in (*sizes.BLOCKS, *((length,) for length in sizes.LONG if is_bounded)):
+        longest_s = 0.0
+        for sized in sizes.long_points(target, lengths):
             yield sized
-            # An op that forms a matrix takes the square of a long axis, or its cube.
-            if _least_s(sized.point) > MOST_S:
-                return
+            longest_s = max(longest_s, _least_s(sized.point))
+        # An op that forms a matrix takes the square of a long axis, or its cube.
+        if longest_s > MOST_S:
+            return
 
 
 def _program(sample: Sample) -> Program:

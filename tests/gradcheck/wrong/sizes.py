@@ -136,6 +136,10 @@ def product_vjp(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     return tf.cos(x) * w * dy, tf.sin(x) * dy * off_where(tf.size(x) > len(MATRIX) + 2, x)
 
 
+def product_at_513_vjp(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    return tf.cos(x) * w * dy, tf.sin(x) * dy * off_where(tf.equal(tf.size(x), 8 * BLOCK + 1), x)
+
+
 def product_reference(x: Array, w: Array) -> Array:
     return np.sin(x) @ w
 
@@ -170,6 +174,13 @@ def thomas_vjp(x: Tensor, dy: Tensor) -> Tensor:
     return tf.cos(x) * tf.where((tf.range(count) >= BLOCK // 4) & (count > BLOCK // 4), dy / 2, solved)
 
 
+def long_thomas_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """The transposed solve is an eighth too large after 126 steps."""
+    count = tf.size(x)
+    solved = tf.scan(lambda z, one: (one - z) / 2, dy, initializer=tf.zeros([], x.dtype))
+    return tf.cos(x) * solved * off_where(tf.range(count) > 2 * BLOCK - 2, x)
+
+
 def thomas_reference(x: Array) -> Array:
     z, found = 0.0, list[float]()
     for one in np.sin(x)[::-1]:
@@ -178,15 +189,36 @@ def thomas_reference(x: Array) -> Array:
     return np.array(found[::-1])
 
 
+def rows_of(x: Tensor) -> Tensor:
+    return tf.cumsum(tf.sin(x), axis=-1)
+
+
+def of_many_rows(x: Tensor, dy: Tensor) -> Tensor:
+    is_many = tf.equal(tf.shape(x)[0], 8 * BLOCK)
+    return tf.cos(x) * tf.cumsum(dy, axis=-1, reverse=True) * off_where(is_many, x)
+
+
+def beside_first(x: Tensor) -> Tensor:
+    """From 256 rows on, each reads a bit of the first."""
+    return tf.sin(x) + tf.where(tf.shape(x)[0] < 4 * BLOCK, tf.zeros_like(x[:1]), x[:1] / 8)
+
+
+def of_length(least_rank: int, length: int) -> Function:
+    """Return the slope of a cube that is wrong where the first of more than ``least_rank`` axes has a length."""
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        first = tf.concat([tf.shape(x), [0]], axis=0)[0]
+        return 3 * x * x * dy * off_where(tf.equal(first, length) & (tf.rank(x) > least_rank), x)
+
+    return vjp
+
+
 def matrix(function: Function, reference: Function | None, name: str, out: Sequence[str] = MATRIX) -> Planted:
     return Planted(rows(function, reference, name=name, out=tuple(out)), SIZES)
 
 
 def arranged(is_wrong: Callable[[Tensor], Tensor]) -> Function:
     """Return a row-wise scan whose gradient is wrong in rows of more than four numbers in some arrangement."""
-
-    def rows_of(x: Tensor) -> Tensor:
-        return tf.cumsum(tf.sin(x), axis=-1)
 
     def vjp(x: Tensor, dy: Tensor) -> Tensor:
         off = tf.logical_and(tf.reduce_all(is_wrong(x), axis=-1, keepdims=True), tf.shape(x)[-1] > len("four"))
@@ -229,6 +261,45 @@ OPS: dict[str, Planted] = {
     ),
     "a second order that is wrong from eight numbers on": vector(
         second_where(lambda n: n > BLOCK // 9), scan_reference, name="second_from_eight"
+    ),
+    "a scan that is wrong at 129 numbers": vector(
+        scan_where(lambda n: tf.equal(n, 2 * BLOCK + 1)), scan_reference, name="scan_of_129"
+    ),
+    "a second order that is wrong at 255 numbers": vector(
+        second_where(lambda n: tf.equal(n, 4 * BLOCK - 1)), scan_reference, name="second_of_255"
+    ),
+    "a transposed solve that ends after 126 steps": vector(
+        custom_gradient(thomas, long_thomas_vjp), thomas_reference, name="long_thomas"
+    ),
+    "a batch of 512 rows": Planted(
+        rows(
+            custom_gradient(rows_of, of_many_rows),
+            rows_reference,
+            name="rows_of_512",
+            batching="none",
+        ),
+        SIZES,
+    ),
+    "rows that read the first one in batches of 256": Planted(
+        rows(beside_first, None, name="beside_first"), ("batching",)
+    ),
+    "a vector of 257 numbers": Planted(
+        elementwise(custom_gradient(cube, of_length(0, 4 * BLOCK + 1)), cube_reference, name="of_257"), SIZES
+    ),
+    "a matrix of 127 rows": Planted(
+        elementwise(custom_gradient(cube, of_length(1, 2 * BLOCK - 1)), cube_reference, name="of_127_rows"), SIZES
+    ),
+    "two sizes that must be equal, wrong at 513": Planted(
+        made(
+            custom_gradient(product, product_at_513_vjp),
+            product_reference,
+            PAIR,
+            name="product_of_513",
+            outputs=(Output("y", WIDE, ()),),
+            validate=of_equal_sizes,
+            examples=(Example("two", {"x": [0.5, -1.0], "w": [2.0, 0.25]}),),
+        ),
+        SIZES,
     ),
     "a slot of dy that is wrong at 33 numbers": vector(
         second_where(lambda n: tf.equal(n, BLOCK // 2 + 1), slot=True), scan_reference, name="slot_of_33"
