@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against accuracy schemathesis trust mutants hostile rows format lock clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy schemathesis trust mutants hostile rows format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -248,6 +248,11 @@ bench-ops: $(VENV)/.installed-cpu native ## measure the gradient of every op, ne
 REV :=
 bench-against: $(VENV)/.installed-cpu native ## compare the CPU time per request with that of another version (REV=...)
 	@$(VENV)/bin/python -m benchmarks.against $(REV) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
+# How many requests to compare with another version, by default the last release: make replay REV=main COUNT=2000
+COUNT := 20000
+replay: $(VENV)/.installed-dev native ## compare the answers to 20,000 requests with those of another version (REV=...)
+	@$(VENV)/bin/python -m tests.replay $(REV) --requests $(COUNT) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
 accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
 	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md

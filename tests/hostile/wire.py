@@ -20,12 +20,13 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: its status, its content type, its body, and whether the service closes the connection after it."""
+    """One answer, and whether the service closes the connection after it."""
 
     status: int
     content_type: str
     body: bytes
     is_last: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def same(self) -> tuple[int, str, bytes]:
@@ -75,7 +76,8 @@ class Wire:
             raise Lost(f"{type(error).__name__}: {str(error)[:200]}") from None
         if response.length:
             raise Lost(f"{response.length} bytes of the answer are missing")
-        return Answer(response.status, response.getheader("content-type", ""), body, response.will_close)
+        headers, kind = tuple(response.getheaders()), response.getheader("content-type", "")
+        return Answer(response.status, kind, body, response.will_close, headers)
 
     def reset(self) -> None:
         """Close the connection with a reset, as a client does that is killed."""

@@ -50,10 +50,11 @@ def fuzzed(case: str, goods: Sequence[Good]) -> Attack:
         return broken(rng, goods)
     if choice < 0.41:
         return whole("a check", _check(rng, goods))
-    return whole("a body", _hostile_body(rng, rng.choice(goods).request))
+    return whole("a body", hostile_body(rng, rng.choice(goods).request))
 
 
-def _hostile_body(rng: random.Random, request: Request) -> Request:
+def hostile_body(rng: random.Random, request: Request) -> Request:
+    """Return a request with a hostile body, or path, and sometimes other headers."""
     kind = dict(request.headers).get("content-type")
     if kind == SAFETENSORS:
         request = request.with_body(hostile_safetensors(rng, request.body))
