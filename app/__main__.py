@@ -39,8 +39,6 @@ from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 ADDRESS = "PULLBACK_HOST, PULLBACK_PORT"
-# For so long, a thread that parses large JSON may keep the interpreter from the event loop; Python's default is 5 ms.
-SWITCH_S = 5e-4
 PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
 EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
@@ -64,7 +62,6 @@ EXPOSED = (
 def main() -> int:
     """Serve until a signal stops the service; return the exit code."""
     open_standard_files()
-    sys.setswitchinterval(SWITCH_S)
     signal.signal(signal.SIGTERM, _quit)
     try:
         return _start()

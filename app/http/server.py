@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,12 +12,16 @@ from typing import Any
 from uvicorn import Config, Server
 
 from app.execution.lifecycle import LIFECYCLE
+from app.telemetry.line_writer import STDERR, STDOUT
+from app.telemetry.print_rate import PrintedLines
 
 # The files of a process that are not connections: libraries, pipes, the files of TensorFlow. A process has fewer, and
 # needs some at least, with some for each process of checks. ``SPARE_FILES`` are for connections over the limit.
 OTHER_FILES, LEAST_FILES, FILES_OF_CHECKS, SPARE_FILES = 1024, 48, 8, 16
 # How long the connections that are accepted last may take to open, TLS included.
 OPENING_S = 1.0
+# For so long, a thread that parses large JSON may keep the interpreter from the event loop; Python's default is 5 ms.
+SWITCH_S = 5e-4
 BACKLOG = 2048
 
 
@@ -33,8 +38,15 @@ class GracefulServer(Server):
         self._listeners: list[socket.socket] = []
         self._opening: set[asyncio.Task[Any]] = set()
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on these listeners until a signal; meanwhile, a rate bounds what the Python code of ops prints."""
+        out, err = PrintedLines(STDOUT), PrintedLines(STDERR)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            await super().serve(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; ``sockets`` are the listeners."""
+        sys.setswitchinterval(SWITCH_S)
         await super().startup(sockets)
         # Copies, because the event loop has its own callbacks for the originals.
         self._listeners = [listener.dup() for listener in sockets or ()]

@@ -59,7 +59,7 @@ def _derived(client: httpx.Client, requests: list[Request]) -> Iterator[Request]
             yield Request("GET", path)
             answer = client.get(path)
             for example in answer.json()["examples"][:1] if answer.is_success else ():
-                for operation in ("forward", "gradients", "jacobian"):
+                for operation in ("forward", "gradients"):
                     yield post(f"{path}/{operation}", {"inputs": example["inputs"], "attrs": example["attrs"]})
 
 
