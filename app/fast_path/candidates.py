@@ -59,13 +59,10 @@ class Candidate:
     exchange: Exchange | None = None
 
 
-def template_of(candidate: Candidate, deadline_s: float, call_of: CallOf) -> Template:
-    """Return the template of a request that has been answered; raises ``NotCacheable``.
-
-    A client that allows less time than ``deadline_s`` has set a deadline, and gets no template.
-    """
+def template_of(candidate: Candidate, call_of: CallOf) -> Template:
+    """Return the template of a request that has been answered; raises ``NotCacheable``."""
     exchange, headers = candidate.exchange, candidate.headers
-    if exchange is None or headers is None or exchange.allowed_s < deadline_s:
+    if exchange is None or headers is None:
         raise NotCacheable
     if exchange.body != candidate.body:  # it was compressed
         raise NotCacheable

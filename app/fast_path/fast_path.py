@@ -5,14 +5,14 @@ has no template, or cannot be answered now, takes the general path from its firs
 errors.
 
 *What it answers*: a request that begins on an idle connection, is whole, and has a known prefix (the bytes before the
-body, without the digits of ``Content-Length``) and a body with a template. Requests of one turn of the event loop whose
-evaluations may share a call are computed together: on the event loop if the call is known to be brief, otherwise on the
-thread of the scheduler (``threaded_calls``).
+body, without the digits of ``Content-Length``, and without headers that vary, such as ``traceparent``) and a body with
+a template. Requests of one turn of the event loop whose evaluations may share a call are computed together: on the
+event loop if the call is known to be brief, otherwise on the thread of the scheduler (``threaded_calls``).
 
 *What it does not answer*: any request while the service drains or the budget of bodies is used up; one for a posted
-graph that is gone; one without a valid key, over the limit of its key, or with a header that sets its deadline or its
-id; values that the op refuses, or takes long to check; numbers that overflow; results that need another layout;
-requests beyond the limit of the scheduler's queue.
+graph that is gone; one without a valid key, or over the limit of its key; values that the op refuses, or takes long to
+check; numbers that overflow; results that need another layout; requests beyond the limit of the scheduler's queue, and
+those with a deadline of their own that would wait there.
 
 *What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
 settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
@@ -23,9 +23,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from app.autodiff.packing import Whole
+from app.errors import Unprocessable
 from app.execution.batching import INLINE_S
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate
@@ -38,7 +39,9 @@ from app.fast_path.threaded_calls import ThreadedCalls
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
+from app.http.deadlines import seconds_of
 from app.http.keys import Keys
+from app.http.request import REQUEST_ID
 
 logger = logging.getLogger("pullback")
 
@@ -76,7 +79,7 @@ class FastPath:
         found = None if self._lifecycle.draining else cut(data)
         if found is None:
             return False
-        key, start, end = found
+        key, own, start, end = found
         prefix = self._cache.find(key)
         if prefix is None:
             if key not in self._cache.prefixes and self._cache.is_due(key):
@@ -89,13 +92,27 @@ class FastPath:
             self._pending.put_aside(connection, data, end - start, began)
             return True
         target, client, size = prefix.target, connection.client, end - start
-        self._pending.put(PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now))
+        request = PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now)
+        if own and not self._note(request, found.values()):
+            return False
+        self._pending.put(request)
         if len(connection.connections) == 1:
             # Nothing else can arrive in this turn.
             self._run()
         else:
             self._schedule()
         return True
+
+    def _note(self, request: PendingRequest, headers: Mapping[bytes, bytes]) -> bool:
+        """Note the id and the deadline of a request; return whether the general path has no error for them."""
+        if REQUEST_ID.fullmatch(client_id := headers.get(b"x-request-id", b"")):
+            request.id = client_id
+        if (milliseconds := headers.get(b"pullback-deadline-ms")) is not None:
+            try:
+                request.allowed_s = seconds_of(milliseconds)
+            except Unprocessable:
+                return False
+        return time.perf_counter() - request.began < request.allowed_s
 
     def release(self, connection: Connection) -> None:
         """Parse the request of a connection, or the part of one."""
@@ -253,7 +270,7 @@ class FastPath:
                 continue
             connection = request.connection
             self._pending.end(request)
-            request.id, request.sent = self._log.next_id(), len(body)
+            request.id, request.sent = request.id or self._log.next_id(), len(body)
             date = connection.server_state.default_headers[0][1]
             connection.answer(
                 b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, end, body)

@@ -5,6 +5,7 @@ is released here.
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -30,9 +31,9 @@ class PendingRequest:
     """A request from its arrival to its response: all its ``data``, and what the log shows of it.
 
     ``head`` is the key of its prefix. ``began`` and ``arrived``, the times of its first and last byte, are those of
-    ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
-    the name of its key, empty without one. ``is_done``: it has been answered, or returned to the parser; if that is
-    before the end of a call on a thread, ``on_release`` is called.
+    ``time.perf_counter``; reading took ``read_s``, and the client allows ``allowed_s`` seconds in all. ``shared`` is
+    equal for requests that may share a call. ``key`` is the name of its key, empty without one. ``is_done``: it has
+    been answered, or returned to the parser; if that is before the end of a call on a thread, ``on_release`` is called.
     """
 
     connection: Connection
@@ -56,6 +57,7 @@ class PendingRequest:
     status: int = 200
     sent: int = 0
     id: bytes = b""
+    allowed_s: float = math.inf
 
 
 class _PartialRequest(NamedTuple):

@@ -1,4 +1,4 @@
-"""Prefixes: the bytes before the body of a request, without the digits of its length, and their templates, bounded."""
+"""Prefixes: the bytes before the body of a request, without what may vary in them, and their templates, bounded."""
 
 import re
 from collections import OrderedDict
@@ -16,9 +16,18 @@ from app.tensors.skeletons import read_lists, shape_of, split
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([1-9][0-9]{0,5})\r\n")
 TARGET = re.compile(rb"POST (/[!\"$->@-~]*)(?:\?[!\"$-~]*)? HTTP/1\.1\r\n")
 AUTHORIZATION = re.compile(rb"\r\nauthorization:([^\r]*)", re.IGNORECASE)
+# Headers whose values differ from request to request, and change nothing in the body of a response. Most come from
+# proxies and from clients that trace. A line with other bytes in its value is not among them: it may be invalid.
+VARYING = re.compile(
+    rb"\r\n(?:traceparent|tracestate|baggage|b3|x-b3-[a-z]+|x-request-id|x-correlation-id|x-amzn-trace-id"
+    rb"|x-cloud-trace-context|x-forwarded-[a-z]+|x-real-ip|forwarded|via|cookie|accept-language|pullback-deadline-ms)"
+    rb":[\t -~\x80-\xff]*(?=\r\n)",
+    re.IGNORECASE,
+)
+VALUE = re.compile(rb"\r\n([^:]+):[\t ]*([^\r]*)")
 # With these headers, a response depends on more than the bytes of the request.
 EXCLUDED = re.compile(rb"\r\n(?:x-request-id|pullback-deadline-ms|expect|connection:[^\r]*close)", re.IGNORECASE)
-END, MAX_HEAD = b"\r\n\r\n", 1 << 11
+END, MAX_HEAD = b"\r\n\r\n", 1 << 12
 # Room for two float64 tensors in base64, of the most numbers that may share a call. Larger bodies would hold up the
 # event loop.
 MAX_BODY = 2 * 4 * -(-8 * SHARED // 3) + MAX_TEXT
@@ -112,11 +121,21 @@ class RequestPrefix:
         self.weight = sum(template.weight for template in self.templates)
 
 
-def cut(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the prefix of a request that is not large, and where its body starts and ends; ``None`` for other data.
+class Cut(NamedTuple):
+    """A request, whose body may not be whole: the key of its prefix, its own headers, and the range of its body."""
 
-    A part of the body may be missing.
-    """
+    key: bytes
+    own: bytes
+    start: int
+    end: int
+
+    def values(self) -> dict[bytes, bytes]:
+        """Return the values of its own headers by their names, in lower case; the last one counts."""
+        return {name.lower(): value for name, value in VALUE.findall(self.own)}
+
+
+def cut(data: bytes) -> Cut | None:
+    """Cut a request that is not large; return ``None`` for other data."""
     match = LENGTH.search(data, 0, MAX_HEAD) if data.startswith(b"POST ") else None
     if match is None:
         return None
@@ -124,7 +143,9 @@ def cut(data: bytes) -> tuple[bytes, int, int] | None:
     start = data.find(END) + len(END)
     if not last < start <= MAX_HEAD or size > MAX_BODY or len(data) > start + size:
         return None
-    return data[:first] + data[last:start], start, start + size
+    head = data[:first] + data[last:start]
+    own = b"".join(VARYING.findall(head))
+    return Cut(VARYING.sub(b"", head) if own else head, own, start, start + size)
 
 
 def parse_prefix(key: bytes) -> RequestPrefix | None:

@@ -22,7 +22,7 @@ class TemplateMaker:
 
     def __init__(self, engine: Engine, cache: TemplateCache) -> None:
         """Keep the templates in ``cache``."""
-        self._deadline_s, self._graphs, self._cache = engine.deadline_s, engine.graphs, cache
+        self._graphs, self._cache = engine.graphs, cache
         self._calls = WeakValueDictionary[Hashable, SharedCall]()
 
     def store(self, candidate: Candidate) -> None:
@@ -35,7 +35,7 @@ class TemplateMaker:
             self._cache.retry_later(candidate.likeness)
             return
         try:
-            template = template_of(candidate, self._deadline_s, self.call_of)
+            template = template_of(candidate, self.call_of)
         except NotCacheable:
             prefix.failures += 1
         except Exception:

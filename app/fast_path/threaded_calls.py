@@ -71,12 +71,18 @@ class ThreadedCalls:
         self._tasks = set[asyncio.Task[None]]()  # the loop keeps only weak references
 
     def put(self, group: Group, requests: Iterable[PendingRequest]) -> None:
-        """Let requests wait for the next call of their group; those beyond the limit take the general path."""
+        """Let requests wait for the next call of their group.
+
+        Those beyond the limit take the general path, and so do those with a shorter deadline, which would end the call.
+        """
         waiting = self._waiting.get(group)
         is_new = waiting is None
         if waiting is None:
             waiting = self._waiting[group] = deque()
         for request in requests:
+            if request.allowed_s < self._deadline_s:
+                self._leave([request])
+                continue
             try:
                 self._batches.enter(group.owner)
             except Overloaded:

@@ -9,9 +9,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 
-from app.errors import too_late
-from app.http.body import ClientGone
+from app.errors import too_late, wrong
+from app.http.body import MAX_DIGITS, ClientGone
 
+DEADLINE_HEADER = "Pullback-Deadline-Ms"
 # How often deadlines are checked, and so by how much a request may overrun.
 TICK_S = 0.02
 # Most responses are sent by then, so they do not pay for watching the connection.
@@ -138,3 +139,15 @@ class Deadlines:
         self.is_ticking = bool(self.running)
         if self.is_ticking:
             loop.call_later(TICK_S, self.tick)
+
+
+def seconds_of(milliseconds: bytes) -> float:
+    """Return the time that the client allows, in seconds; raise ``Unprocessable`` for an invalid value."""
+    if not milliseconds.isdigit() or len(milliseconds) > MAX_DIGITS or not int(milliseconds):
+        raise wrong(
+            ("header", DEADLINE_HEADER),
+            "invalid deadline",
+            expected="a positive integer (milliseconds)",
+            got=repr(milliseconds.decode("latin-1")),
+        )
+    return int(milliseconds) / 1000

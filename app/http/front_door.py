@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import InternalError, Overloaded, PullbackError, wrong
+from app.errors import InternalError, Overloaded, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
-from app.http.body import MAX_DIGITS, Budget, ClientGone
-from app.http.deadlines import Deadline, Deadlines
+from app.http.body import Budget, ClientGone
+from app.http.deadlines import Deadline, Deadlines, seconds_of
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT
@@ -18,8 +18,6 @@ from app.http.request import REQUEST, Request, needs_key
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
 from app.telemetry.counters import Counters
-
-DEADLINE_HEADER = "Pullback-Deadline-Ms"
 
 logger = logging.getLogger("pullback")
 
@@ -111,7 +109,7 @@ class FrontDoor:
                 self._keys.enter(name)
                 key = name
             if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
-                deadline.shorten(_seconds(milliseconds))
+                deadline.shorten(seconds_of(milliseconds))
             await self._route(request)
         except asyncio.CancelledError:
             deadline.explain()
@@ -141,15 +139,3 @@ class FrontDoor:
             # The door may refuse a request before it has a route.
             label(request)
             await request.fail(error)
-
-
-def _seconds(milliseconds: bytes) -> float:
-    """Return the time that the client allows, in seconds; raise ``Unprocessable`` for an invalid value."""
-    if not milliseconds.isdigit() or len(milliseconds) > MAX_DIGITS or not int(milliseconds):
-        raise wrong(
-            ("header", DEADLINE_HEADER),
-            "invalid deadline",
-            expected="a positive integer (milliseconds)",
-            got=repr(milliseconds.decode("latin-1")),
-        )
-    return int(milliseconds) / 1000

@@ -52,10 +52,9 @@ class Reply(NamedTuple):
 class Exchange:
     """A request that has been answered, for the fast path: its body, what was computed, and the response.
 
-    It was allowed to take ``allowed_s`` seconds. ``counters`` are those for the time of reading.
+    ``counters`` are those for the time of reading.
     """
 
-    allowed_s: float
     counters: Counters
     body: Body
     call: Call
@@ -89,8 +88,7 @@ async def answer(
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
     await send_reply(reply, request)
     if request.candidate is not None:
-        allowed_s = request.deadline.allowed_s
-        request.candidate.exchange = Exchange(allowed_s, counters, body, call, computed, reply)
+        request.candidate.exchange = Exchange(counters, body, call, computed, reply)
 
 
 async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: str) -> Result:

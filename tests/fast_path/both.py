@@ -68,6 +68,10 @@ class Both:
         assert found[0] == found[1], b"".join(pieces)[:2000]
         return b"".join(head + body for head, body in found[1])
 
+    def ids(self) -> list[bytes]:
+        """Return the request id in the last answer of each service."""
+        return [wire.ids[-1] for wire in self._wires]
+
     def taken(self) -> int:
         """Return how many requests the fast path has answered."""
         return metric(self._scrape, TAKEN)

@@ -48,7 +48,7 @@ def ask() -> Iterator[Ask]:
 async def answered(app: ASGIApp, data: bytes) -> Candidate:
     found = cut(data)
     assert found is not None
-    key, start, _ = found
+    key, start = found.key, found.start
     line, *lines = data[: start - 4].split(b"\r\n")
     headers = [(name.lower(), value.strip()) for name, _, value in (each.partition(b":") for each in lines)]
     candidate = Candidate(key, data[start:], None)
@@ -65,7 +65,7 @@ async def answered(app: ASGIApp, data: bytes) -> Candidate:
 
 def template(candidate: Candidate) -> Template:
     engine = SimpleNamespace(deadline_s=0, graphs=None)
-    return template_of(candidate, DEADLINE_S, TemplateMaker(cast(Any, engine), TemplateCache()).call_of)
+    return template_of(candidate, TemplateMaker(cast(Any, engine), TemplateCache()).call_of)
 
 
 def exchange_of(candidate: Candidate) -> Exchange:
@@ -254,7 +254,6 @@ NOT_CACHED = {
     "base64 behind an escape": base64_of("AAAAAAAA8D8=", ',"encoding":"fl\\u0061t"'),
     "compressed": compressed(),
     "another dtype": of_square('{"inputs":{"x":[0.5]},"dtype":"float16"}'),
-    "a deadline": of_square('{"inputs":{"x":[0.5]}}', "pullback-deadline-ms: 9000"),
     "steps": of_square('{"inputs":{"x":[0.5]}}', operation="jacobian"),
     "a batch": of_square('{"inputs":{"x":[0.5]},"cotangents":{"y":[[0.5],[1.5]]},"batched":true}', operation="vjp"),
     "directions of a row": of_square(

@@ -327,15 +327,6 @@ def test_answers_name_different_requests(warmed):
         assert len(prefixes) == 1
 
 
-def test_a_request_keeps_its_own_id(warmed):
-    with Wire(warmed.services[0].port) as wire:
-        for number in range(12):
-            body = b'{"inputs":{"x":[%d.5,1.5]}}' % number
-            wire.send(post(PATH, body, JSON, "X-Request-ID: mine"))
-            wire.answer()
-        assert wire.ids == [b"mine"] * 12
-
-
 @pytest.mark.slow
 def test_the_date_is_that_of_the_second(warmed):
     with Wire(warmed.services[0].port) as wire:

@@ -15,6 +15,7 @@ from tests.fast_path.both import GET, PATIENCE, TAKEN, metric
 from tests.fast_path.conftest import PLUGINS
 from tests.fast_path.test_services import ALICE, Keyed, bearer, line_for
 from tests.fast_path.wire import Wire, post
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +144,28 @@ def test_deadlines(start):
             time.sleep(0.05)
         assert {wire.answer().status for wire in wires} <= {200, 504}
         assert time.monotonic() - began < 2.5
+
+
+def test_a_deadline_ends_no_call_of_others(start):
+    """A request that would wait on the thread with a deadline of its own takes the general path."""
+    one = start(OPS_PATH=str(PLUGINS), EXPRESS="1").wait_until_ready()
+    statuses: dict[str, int] = {}
+
+    def send(name: str, *headers: str) -> None:
+        with Wire(one.port) as wire:
+            wire.send(dawdling(*headers))
+            statuses[name] = wire.answer().status
+
+    with Wire(one.port) as scrape:
+        warm(one.port, scrape)
+    hasty = ("hasty", "Pullback-Deadline-Ms: 20")
+    threads = [threading.Thread(target=send, args=args) for args in (("first",), ("patient",), hasty)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.02)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert statuses == {"first": 200, "patient": 200, "hasty": 504}
 
 
 def test_a_key_at_its_limit(start, tmp_path: Path):

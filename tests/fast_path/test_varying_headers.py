@@ -1,0 +1,115 @@
+"""Headers that differ from request to request: the fast path takes such requests, and answers as the general path."""
+
+from itertools import count
+
+import pytest
+
+from tests.fast_path.both import Both
+from tests.fast_path.wire import post
+
+PATH = "/v1/ops/log1pexp/vjp"
+JSON = "content-type: application/json"
+NUMBERS = count()
+TRACE = "00-%032x-00f067aa0ba902b7-01"
+NAMES = (
+    *("traceparent", "TraceParent", "tracestate", "baggage", "b3", "X-B3-TraceId", "x-b3-sampled", "X-Request-ID"),
+    *("x-correlation-id", "X-Amzn-Trace-Id", "x-cloud-trace-context", "X-Forwarded-For", "x-forwarded-proto"),
+    *("x-real-ip", "Forwarded", "Via", "Cookie", "Accept-Language"),
+)
+
+
+def body() -> bytes:
+    return b'{"inputs":{"x":[%d.25,1.5]}}' % next(NUMBERS)
+
+
+@pytest.fixture
+def warmed(both) -> Both:
+    """Both services, of which one has a template for a request without such headers."""
+    both.warm(lambda _: post(PATH, body(), JSON))
+    return both
+
+
+def ids(both: Both, *headers: str) -> list[bytes]:
+    """Return the request id of the answer of each service to a request with these headers."""
+    both.exchange(post(PATH, body(), JSON, *headers))
+    return both.ids()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_their_values_may_differ(warmed, name):
+    with warmed.takes(6):
+        warmed.same(*(post(PATH, body(), JSON, f"{name}: {TRACE % number}") for number in range(4)))
+        warmed.same(post(PATH, body(), f"{name}:{TRACE % 5}", JSON), post(PATH, body(), JSON, f"{name}:"))
+
+
+def test_a_client_that_always_sends_them_gets_a_template(both):
+    """As behind a proxy that traces, with a deadline in each request."""
+
+    def request(number: int) -> bytes:
+        own = (f"traceparent: {TRACE % number}", f"X-Request-ID: r{number}", f"pullback-deadline-ms: {60_000 + number}")
+        return post(PATH, body(), JSON, "x-behind: a proxy", *own, f"X-Forwarded-For: 10.0.0.{number % 250}")
+
+    both.warm(request)
+
+
+@pytest.mark.parametrize("value", ["mine", "A.b-c_9", "x" * 64, " mine", "\tmine"])
+def test_a_request_keeps_its_id(warmed, value):
+    with warmed.takes(1):
+        assert ids(warmed, f"X-Request-Id:{value}") == [value.strip().encode()] * 2
+
+
+@pytest.mark.parametrize("value", ["", " ", "a ", "a b", "x" * 65, "a\xe9", "a,b", '"a"'])
+def test_an_invalid_id_is_replaced(warmed, value):
+    with warmed.takes(1):
+        fast, general = ids(warmed, f"X-Request-Id: {value}".encode().decode("latin-1"))
+    assert fast != general
+    assert {len(fast.split(b"-")), len(general.split(b"-"))} == {2}
+
+
+@pytest.mark.parametrize("values", [("a", "b"), ("a", "b c"), ("b c", "a")])
+def test_the_last_id_counts(warmed, values):
+    fast, general = ids(warmed, f"x-request-id: {values[0]}", f"X-REQUEST-ID: {values[1]}")
+    assert (fast == general) == (values[-1] != "b c")
+    assert (fast == values[-1].encode()) == (values[-1] != "b c")
+
+
+@pytest.mark.parametrize(
+    "value", ["60000", "1000", "0060000", "x", "", "0", "-1", "1.5", "1e3", "9" * 40, " 60000", "60000 ", "+1"]
+)
+def test_deadlines(warmed, value):
+    taken = value.lstrip().isdigit() and 0 < int(value) < 1e9
+    with warmed.takes(taken, taken):
+        warmed.same(post(PATH, body(), JSON, f"Pullback-Deadline-Ms: {value}"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "traceparent: a\x01b",
+        "traceparent: a\x00b",
+        "traceparent: a\x7fb",
+        "traceparent: a\nhost: evil.example",
+        "traceparent: a\ncontent-length: 3",
+        "traceparent: a\r\n b",
+        "traceparent : a",
+        "traceparentx: a",
+        "x-request-id: a\nb",
+        "traceparent",
+    ],
+)
+def test_other_lines_are_no_such_headers(warmed, line):
+    for _ in range(4):
+        warmed.on_new(post(PATH, body(), JSON, line, "connection: close"))
+        warmed.on_new(post(PATH, body(), JSON, line) + post(PATH, body(), JSON, "connection: close"))
+
+
+def test_headers_that_change_an_answer_still_count(warmed):
+    safetensors = "accept: application/vnd.safetensors"
+    answers = warmed.same(
+        *(post(PATH, body(), JSON, f"traceparent: {TRACE % number}", safetensors) for number in range(12)),
+        *(post(PATH, body(), JSON, f"traceparent: {TRACE % number}") for number in range(3)),
+        post(PATH, body(), JSON, "x-request-id: a", "origin: http://evil.example"),
+    )
+    kinds = [b"safetensors" in answer.head for answer in answers]
+    assert kinds == [True] * 12 + [False] * 4
+    assert answers[-1].status == 403
