@@ -1,4 +1,4 @@
-"""A process of checks: it loads the ops as the service has, and runs one check after the other."""
+"""A process of checks: a fork that loads one op as the service has, runs its checks, and ends."""
 
 import asyncio
 import logging
@@ -8,15 +8,15 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
+from app.autodiff.admission import admit
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
-from app.execution.assembly import build
-from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
+from app.execution.assembly import build, registered
+from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
 from app.execution.sources import is_code
@@ -26,6 +26,7 @@ from app.runtime.journal import JOURNAL
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
+from ops import register
 
 log = logging.getLogger("pullback")
 
@@ -36,7 +37,7 @@ SETTLE_S, TICK_S = 0.75, 0.01
 
 
 def run_checks(connection: Connection, journal: int) -> None:
-    """Run the checks that the service orders on ``connection``, until it closes; exit this process then.
+    """Run the check that the service orders on ``connection``, and exit this process, also when that closes.
 
     Each evaluation is noted in the file ``journal``.
     """
@@ -50,24 +51,26 @@ def run_checks(connection: Connection, journal: int) -> None:
         file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
     child = _Child(connection)
     try:
-        setup: Setup = connection.recv()
-        logging.config.dictConfig(logging_config(setup.settings.log))
-        engine = _engine(setup)
+        order: Order = connection.recv()
+        logging.config.dictConfig(logging_config(order.setup.settings.log))
+        SUBJECT.begin(f"op {order.job.op}")
+        engine = _engine(order)
     except (EOFError, ConnectionError):
         _exit()
     except CannotStart as error:
         child.send(Done(Overloaded(f"the process of checks cannot start: {error}", retry_after_s=5)))
         os._exit(BROKEN)
     JOURNAL.keep_in(journal)
-    asyncio.run(child.run(engine))
+    asyncio.run(child.run(engine, order))
 
 
-def _engine(setup: Setup) -> Engine:
-    """Return an engine with the service's ops. Raises ``CannotStart`` if it cannot have them."""
+def _engine(order: Order) -> Engine:
+    """Return an engine with the ops that a check needs. Raises ``CannotStart`` if it cannot have them."""
+    setup, page = order.setup, order.page
     share_cores(setup.settings.workers)
     # The service has logged these warnings already, such as those about unavailable ops.
     logging.disable(logging.WARNING)
-    engine, _ = build(setup.settings)
+    engine, _ = build(setup.settings, registered if page is None else lambda _: register([page], admit))
     logging.disable(logging.NOTSET)
     if changed := [name for name in setup.sources.changed() if is_code(name) and name not in setup.changing]:
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
@@ -88,29 +91,26 @@ class _Child:
         try:
             with self._lock:
                 self._connection.send(message)
-        except OSError:
-            _exit()
+        except OSError as error:
+            # The service reads until the end, so either it has ended, or the op has closed the connection.
+            log.warning("a process of checks cannot send what it has found: %s", error.strerror)
+            STDERR.flush()
+            os._exit(BROKEN)
 
-    async def run(self, engine: Engine) -> None:
-        """Run the checks."""
-        orders, loop = asyncio.Queue[Order](), asyncio.get_running_loop()
-        put = partial(loop.call_soon_threadsafe, orders.put_nowait)
+    async def run(self, engine: Engine, order: Order) -> None:
+        """Run a check, and exit."""
         # A thread, so that the process ends with the connection whatever it computes.
-        threading.Thread(target=self._receive, args=(put,), name="orders", daemon=True).start()
+        threading.Thread(target=self._end_with_connection, name="end", daemon=True).start()
         self.send(Ready())
-        while True:
-            order = await orders.get()
-            SUBJECT.begin(f"op {order.job.op}")
-            error = await self._check(engine, order)
-            SUBJECT.begin()
-            self.send(Done(error, is_idle=await _is_idle(engine)))
+        error = await self._check(engine, order)
+        SUBJECT.begin()  # what the op has printed is written before the service ends this process
+        self.send(Done(error))
+        _exit()
 
-    def _receive(self, put: Callable[[Order], object]) -> None:
-        try:
-            while True:
-                put(self._connection.recv())
-        except (EOFError, OSError):
-            _exit()
+    def _end_with_connection(self) -> None:
+        with suppress(EOFError, OSError):
+            self._connection.recv()
+        _exit()
 
     async def _check(self, engine: Engine, order: Order) -> PullbackError | None:
         """Run a check, and send what happens; return the error that ends it."""
@@ -155,7 +155,7 @@ class _Child:
 
 
 async def _is_idle(engine: Engine) -> bool:
-    """Wait until nothing is computed, at most ``SETTLE_S``; return whether this is so."""
+    """Wait until nothing is computed, at most ``SETTLE_S``; return whether that is so."""
     until = time.monotonic() + SETTLE_S
     while not engine.scheduler.is_idle and time.monotonic() < until:
         await asyncio.sleep(TICK_S)

@@ -4,6 +4,7 @@ import io
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from app.errors import Entry, PullbackError
@@ -20,7 +21,7 @@ BROKEN = 70
 
 @dataclass(frozen=True)
 class Setup:
-    """The first message to the process: the settings, and the files that the service has read.
+    """What all processes have in common: the settings, and the files that the service has read.
 
     ``changing`` are those that the ops write while they are loaded.
     """
@@ -32,8 +33,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Order:
-    """A check to run."""
+    """The only message to the process: the check to run. It needs no op but that of ``page``; ``None``: any."""
 
+    setup: Setup
+    page: Path | None
     job: Job
     limits: Limits
     owner: str
@@ -41,7 +44,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Ready:
-    """The process has loaded the ops, and takes orders."""
+    """The process has loaded the ops."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,9 @@ class Left:
 
 @dataclass(frozen=True)
 class Done:
-    """The check is over; if an error has ended it, this is it. Unless it ``is_idle``, the process still computes."""
+    """The check is over; if an error has ended it, this is it."""
 
     error: PullbackError | None = None
-    is_idle: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A process of checks, as the service sees it, and the fork server that makes such processes."""
+"""A process that runs one check, as the service sees it, and the fork server that makes such processes."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import TextIO
 
-from app.execution.check_messages import BROKEN, FORK, KILL, Dead, Done, Message, Order, Ready, Setup, read
+from app.execution.check_messages import BROKEN, FORK, KILL, Dead, Message, Order, read
 from app.runtime import journal
 
 log = logging.getLogger("pullback")
@@ -98,24 +98,21 @@ class ForkServer:
 
 
 class CheckProcess:
-    """One process of checks.
+    """A process that runs one check.
 
-    It ``has_loaded`` the ops before the first order, ``is_idle`` when it takes one, and ``is_busy`` from an order to
-    its end. It has had orders for ``checks``, the last but one of ``previous_op``. ``status`` says what it has ended
-    with, "" before; ``has_crashed`` if it has ended by itself, ``has_outgrown`` if its memory was too much.
+    ``status`` says what it has ended with, "" before; ``has_crashed`` if it has ended by itself, ``has_outgrown`` if
+    its memory was too much. It should have loaded the ops at ``load_until``, a time of ``time.monotonic``.
     """
 
-    def __init__(self, server: ForkServer, setup: Setup, memory_mb: int) -> None:
-        """Ask ``server`` for the process; it is idle when it has loaded the ops.
+    def __init__(self, server: ForkServer, memory_mb: int) -> None:
+        """Ask ``server`` for the process.
 
         It is ended when it uses more than ``memory_mb``. Raises ``OSError``, and ``RuntimeError`` if there can be no
         thread.
         """
         self._messages, self._loop = asyncio.Queue[Message](), asyncio.get_running_loop()
-        self.has_loaded = self.is_idle = self.is_busy = False
-        self.is_killed = self.has_crashed = self.has_outgrown = False
-        self.status, self.checks = "", 0
-        self._op = self.previous_op = ""
+        self._is_killed = self.has_crashed = self.has_outgrown = False
+        self.status = ""
         self.load_until = time.monotonic() + LOAD_S
         self._server, self._pid, self._limit_mb = server, 0, memory_mb
         self._sending = threading.Lock()
@@ -131,30 +128,16 @@ class CheckProcess:
             pipe = unless_started.enter_context(os.fdopen(reading, encoding="ascii"))
             server.fork(other.fileno(), self._memory, writing)
             # A thread, so that the event loop never waits for a half-written message.
-            threading.Thread(target=self._read, args=(pipe, setup), name="check-process", daemon=True).start()
+            threading.Thread(target=self._read, args=(pipe,), name="check-process", daemon=True).start()
             unless_started.pop_all()
 
     @property
-    def is_overdue(self) -> bool:
-        """Whether it has not loaded the ops in time."""
-        return not self.has_loaded and time.monotonic() >= self.load_until
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it can run the next check, now or when it has loaded the ops."""
-        is_ending = self.is_killed or self.is_busy or self.has_outgrown or bool(self.status)
-        return not is_ending and (self.is_idle or not (self.has_loaded or self.is_overdue))
+    def has_begun(self) -> bool:
+        """Whether the fork server has forked it."""
+        return self._pid > 0
 
     async def order(self, order: Order) -> None:
-        """Send a check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
-        journal.clear(self._memory)
-        self.is_idle, self.is_busy = False, True
-        self.checks += 1
-        self.previous_op, self._op = self._op, order.job.op
-        while not self._messages.empty():  # messages that no caller has read
-            self._messages.get_nowait()
-        if self.status:
-            self._messages.put_nowait(Dead(None))
+        """Send the check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(order.limits.until - time.monotonic()):
                 await asyncio.to_thread(self._send, order)
@@ -169,14 +152,14 @@ class CheckProcess:
 
     def kill(self) -> None:
         """End the process at once, whatever it does; ``receive`` returns ``Dead`` before it has ended."""
-        self.is_killed = True
+        self._is_killed = True
         self._end()
         self._messages.put_nowait(Dead(None))
 
     def close(self) -> None:
         """End the process, with a fork server that has not forked it in time; forget what it has noted."""
         self.kill()
-        if self.is_overdue and not self._pid:
+        if not self.has_begun and time.monotonic() >= self.load_until:
             self._server.end()
         self._forget()
 
@@ -209,16 +192,15 @@ class CheckProcess:
         if self._pid and not self.status:
             self._server.kill(self._pid)
 
-    def _read(self, pipe: TextIO, setup: Setup) -> None:
+    def _read(self, pipe: TextIO) -> None:
         """Pass on the messages of the process until it has ended, and then how it has."""
         status = None
         try:
             if pid := pipe.readline():
                 self._pid = int(pid)
-                if self.is_killed:
+                if self._is_killed:
                     self._end()
                 with suppress(OSError, EOFError):
-                    self._connection.send(setup)
                     self._receive(pipe)
         except Exception:
             log.exception("a process of checks sent what cannot be read: it is ended")
@@ -256,16 +238,8 @@ class CheckProcess:
             self._loop.call_soon_threadsafe(self._take, message)
 
     def _take(self, message: Message) -> None:
-        match message:
-            case Ready():
-                self.has_loaded = self.is_idle = True
-            case Done(_, is_idle):
-                self.is_busy, self.is_idle = False, is_idle and self.has_loaded
-            case Dead(status):
-                self.is_idle = self.is_busy = False
-                self.status, self.has_crashed = ending_of(status), status not in NO_CRASH
-            case _:
-                pass
+        if isinstance(message, Dead):
+            self.status, self.has_crashed = ending_of(message.status), message.status not in NO_CRASH
         self._messages.put_nowait(message)
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
+from app.errors import Overloaded
+from app.execution.check_messages import BROKEN, Began, Dead, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_pool import LATE_S, CheckPool
-from app.execution.check_process import CheckProcess
+from app.execution.check_process import CheckProcess, ending_of
 from app.execution.check_steps import Check
 from app.gradcheck.report import Step
 from pullback.gradcheck.reproduction import Reproduction
@@ -18,9 +20,10 @@ log = logging.getLogger("pullback")
 
 @dataclass(frozen=True)
 class CheckerInProcesses:
-    """Runs each check in one of a few other processes: see ``Checker``."""
+    """Runs each check in a process of its own, which loads the op from its page in ``pages``: see ``Checker``."""
 
     pool: CheckPool
+    pages: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     async def steps(self, check: Check) -> AsyncGenerator[Step]:
         """Run the steps in a process, which does not wait for the consumer of this generator.
@@ -49,23 +52,21 @@ class CheckerInProcesses:
                 begun.put_nowait(step)
 
         try:
-            if not await self._try(check, begin):
+            if not await self._try(check, begin, is_last=False):
                 check.report.reset()
-                await self._try(check, begin, is_new=True)
+                await self._try(check, begin, is_last=True)
         finally:
             begun.put_nowait(None)
 
-    async def _try(self, check: Check, begin: Callable[[Step], None], *, is_new: bool = False) -> bool:
-        """Run the steps in a process, with ``is_new`` one that has run no other check.
-
-        Return ``False`` if it crashed and had run others, one of which may be the cause, or ended before any step.
-        """
-        run = _Run(check, self.pool, begin, is_new)
+    async def _try(self, check: Check, begin: Callable[[Step], None], *, is_last: bool) -> bool:
+        """Run the steps in a process; unless this ``is_last``, return ``False`` if others may have ended it."""
+        run, page = _Run(check, self.pool, begin, is_last), self.pages.get(check.job.op.partition(".")[0])
         try:
-            async with self.pool.process(check.limits.until, is_new=is_new) as process:
+            async with self.pool.process(check.limits.until) as process:
                 if process is None:
                     return True
-                await process.order(Order(check.job, check.limits, check.owner))
+                own = page if page is not None and page.suffix == ".py" else None
+                await process.order(Order(self.pool.setup, own, check.job, check.limits, check.owner))
                 return await run.follow(process)
         finally:
             last = run.running
@@ -90,12 +91,11 @@ class _Run:
     async def follow(self, process: CheckProcess) -> bool:
         """Keep what the process finds, until the end of the check or of its time; return as ``_try`` does."""
         steps, limits = self.check.report.steps, self.check.limits
-        until = limits.until
+        until = min(limits.until, process.load_until)
         while True:
             match await process.receive(until):
                 case Planned(outline):
                     if outline != self.check.report.outline:
-                        process.kill()
                         name = self.check.job.op
                         self._end("error", f"op {name} has other examples or choices of attributes each time it loads")
                         return True
@@ -117,44 +117,43 @@ class _Run:
                         raise error
                     return True
                 case Ready():
-                    pass
-                case Dead():
-                    return self._is_over(process)
+                    until = limits.until
+                case Dead(status):
+                    return self._is_over(process, status)
                 case _:
-                    if until < limits.until:
-                        process.kill()
+                    if not process.has_begun and until < limits.until:
+                        raise Overloaded("no process of checks has started in time; try again", retry_after_s=5)
                     return True
 
-    def _is_over(self, process: CheckProcess) -> bool:
-        """Report the end of the process, and return ``True``, unless the check must run again in a new one."""
+    def _is_over(self, process: CheckProcess, status: int | None) -> bool:
+        """Report the end of the process, and return ``True``, unless the check must run again in another one."""
         self.pool.need_running()
+        if not process.has_begun:
+            raise Overloaded("no process of checks can start: the fork server cannot fork", retry_after_s=5)
         op = self.check.job.op
-        is_unclear = self.running is None or (process.has_crashed and process.checks > 1)
-        if is_unclear and not (self.is_last or process.has_outgrown or self.check.is_late):
-            log.warning(
-                "the process of checks ended with %s in the check of op %s, after others, the last of op %s: "
-                "a new process runs the check again",
-                *(process.status, op, process.previous_op),
-            )
-            return False
-        self._report_end(process)
-        return True
-
-    def _report_end(self, process: CheckProcess) -> None:
-        """Make the end of a process the finding of the step that it ran."""
         at = f" in {process.evaluation}" if process.evaluation else ""
-        job, limit_mb = self.check.job, self.pool.memory_mb
+        ending = "a failure of its own code" if status == BROKEN else ending_of(status)
         if process.has_outgrown:
             cure = "raise PULLBACK_CHECK_MEMORY_MB, or request fewer checks, modes or dtypes"
-            self._end("error", f"the check was ended{at}, because it used more than {limit_mb} MiB: {cure}")
+            self._end("error", f"the check was ended{at}, because it used more than {self.pool.memory_mb} MiB: {cure}")
         elif process.has_crashed:
-            command = f"pullback check {job.op} --check {self._step.check} --seed {job.options.seed}"
-            if job.inputs is not None or job.attrs is not None:
-                command = "send the same request again"
-            sentence = f"op {job.op} crashed the process of the check with {process.status}{at}"
-            self._end("fail", sentence, Reproduction(command, None))
+            self._end("fail", f"op {op} crashed the process of the check with {ending}{at}", self._command)
+        elif not self.is_last and not self.check.is_late:
+            log.warning("the process of the check of op %s ended with %s: a new one runs the check again", op, ending)
+            return False
         else:
-            self._end("error", f"the process of the check ended with {process.status}{at}, not by the op: check again")
+            # Others may end a process by a signal, but seldom twice.
+            sentence = f"op {op} broke the process of the check, which ended with {ending}{at}, twice"
+            self._end("error" if status is None else "fail", sentence, self._command)
+        return True
+
+    @property
+    def _command(self) -> Reproduction:
+        job = self.check.job
+        command = f"pullback check {job.op} --check {self._step.check} --seed {job.options.seed}"
+        return Reproduction(
+            command if job.inputs is None and job.attrs is None else "send the same request again", None
+        )
 
     @property
     def _step(self) -> Step:

@@ -103,7 +103,9 @@ class Engine:
     @property
     def checker(self) -> Checker:
         """What runs checks."""
-        return CheckerInService(self.scheduler) if self.check_pool is None else CheckerInProcesses(self.check_pool)
+        if self.check_pool is None:
+            return CheckerInService(self.scheduler)
+        return CheckerInProcesses(self.check_pool, self.registry.pages)
 
     async def _check(self, run: CheckRun, call: Call) -> Any:
         allowed = Limits(with_time_to_answer(call.deadline))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.binding import Decode, bind_attrs
-from app.errors import MAX_TEXT, DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable, clip
+from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck import choices
 from app.gradcheck.checks import (
     CHECKS,
@@ -22,22 +22,20 @@ from app.gradcheck.checks import (
     mutation,
 )
 from app.gradcheck.coverage import shares, verdict_on_op
+from app.gradcheck.faults import changes, failure
 from app.gradcheck.halves import widened
 from app.gradcheck.options import Options
 from app.gradcheck.places import Document, merge
 from app.gradcheck.target import Target
 from app.runtime.cancellation import Checkpoint
-from app.runtime.messages import text_of, without_paths
-from app.runtime.source_lines import author_line, own_line
 from ops import Op
-from pullback import __version__
 from pullback.counted import counted
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
+from pullback.ops._surroundings import Surroundings
 
 log = logging.getLogger("pullback")
 
-MAX_MESSAGE = 160
 RECORD = "record"
 """The name of the step that records values, and of what it adds to a report."""
 OUT_OF_TIME = "not run: out of time"
@@ -77,6 +75,9 @@ class Step:
         except DeadlinePassed:
             self.target.clear_statuses()
             raise
+        except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:  # only the op raises these on this thread
+            faults.append(failure(error, self.place, self.report.op, self.report.options.seed))
+            self.add(faults[-1], time.perf_counter() - began)
         finally:
             self._note_broken(faults)
         if faults and self.check == batching.NAME:
@@ -118,6 +119,17 @@ class Step:
         return [array for entry in self.entries for array in entry.get(RECORD, ())]
 
     def _findings(self) -> Iterator[Finding]:
+        """Yield the findings; what the op has changed for all ops is one, and is restored before anything else runs."""
+        for finding in self._checked():
+            yield from self._changes()
+            yield finding
+        yield from self._changes()
+
+    def _changes(self) -> Iterator[Finding]:
+        if changed := self.report.surroundings.restore():
+            yield changes(changed, self.place, self.report.op)
+
+    def _checked(self) -> Iterator[Finding]:
         if broken := self.report.broken.get(id(self.target)):
             yield Finding(self.place, "skipped", f"not run, because check {broken} fails")
             return
@@ -135,12 +147,15 @@ class Step:
                 sentence = f"the op rejects random points with these attributes: {error.detail}"
                 yield Finding(self.place, "skipped", sentence)
             elif is_rejected or isinstance(error, OpFailed):
-                yield _failure(error, self.place, self.report)
+                yield failure(error, self.place, self.report.op, self.report.options.seed)
             else:
                 raise
         except Exception as error:
+            if changed := [*self._changes()]:
+                yield from changed
+                return
             log.warning("op %s: check %s broke off", self.report.op.name, self.check, exc_info=True)
-            yield _failure(error, self.place, self.report)
+            yield failure(error, self.place, self.report.op, self.report.options.seed)
 
     @property
     def place(self) -> Place:
@@ -162,6 +177,7 @@ class Report:
     broken: dict[int, str] = field(default_factory=dict[int, str])
     unplanned: list[Document] = field(default_factory=list[Document])
     """Why there are no steps, if they cannot be planned."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
     def plan(
         self,
@@ -199,7 +215,7 @@ class Report:
             if not is_rejected:
                 log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
             place = Place(contract.NAME, dtype=self.op.dtypes[0])
-            self.steps, self.unplanned = [], [self.entry(_failure(error, place, self), {})]
+            self.steps, self.unplanned = [], [self.entry(failure(error, place, self.op, self.options.seed), {})]
 
     @property
     def outline(self) -> list[str]:
@@ -280,20 +296,3 @@ def _targets(
         sides = (op.inputs, op.outputs)
         if target.dtypes and all(any(op.is_differentiable(slot, target.widest) for slot in side) for side in sides):
             yield target
-
-
-def _failure(error: Exception, place: Place, report: Report) -> Finding:
-    """Return the finding on a check that an exception ends.
-
-    It is a fail with the author's line if the op is at fault, else an error with all that a report of it needs.
-    """
-    if isinstance(error, OpFailed | Unprocessable):
-        return Finding(place, "fail", error.located if isinstance(error, OpFailed) else error.detail)
-    text = f"{type(error).__name__}: {clip(without_paths(text_of(error)), MAX_MESSAGE)}".removesuffix(": ")
-    if line := author_line(error):
-        return Finding(place, "fail", clip(f"op {report.op.name} raised {text} ({line})", MAX_TEXT))
-    sentence = (
-        f"the check broke off with {text} ({own_line(error)}), a fault of the checker, not of the op; please report "
-        f"it with op {report.op.name}, check {place.check}, seed {report.options.seed}, Pullback {__version__}"
-    )
-    return Finding(place, "error", sentence)

@@ -1,9 +1,9 @@
 """Import the page of an op, isolate the service from mistakes in it, and report where a mistake is.
 
 While a page is imported, it cannot read standard input, what it prints goes to the log, and a call that ends the
-program is an error of the page. Afterwards the working directory, ``sys.path``, the handlers of signals and the filters
-of warnings are restored. A page is trusted code in the same process: nothing prevents ``os._exit``, a crash in a
-library, an import that never ends, or changes of other modules.
+program is an error of the page. Afterwards the working directory, ``sys.path``, the handlers of signals, the filters of
+warnings, the recursion limit, and the functions of Python, NumPy and TensorFlow are restored. A page is trusted code in
+the same process: nothing prevents ``os._exit``, a crash in a library, or an import that never ends.
 """
 
 import ast
@@ -34,6 +34,7 @@ from pullback.ops._native import OWN, NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
 from pullback.ops._slots import Example, Input, Output
+from pullback.ops._surroundings import Surroundings
 from pullback.service_folder import SERVICE
 
 # The most characters of a reason, of the location of a mistake in it, and of an error that are read.
@@ -140,6 +141,7 @@ def _isolated() -> Generator[None]:
         stack.callback(sys.path.__setitem__, slice(None), path)
         stack.enter_context(_restoring_handlers())
         stack.callback(_check_tensorflow)
+        stack.callback(_check_surroundings, Surroundings())
         stack.callback(tf.config.run_functions_eagerly, tf.config.functions_run_eagerly())
         stack.enter_context(warnings.catch_warnings())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
@@ -162,6 +164,12 @@ def _check_tensorflow() -> None:
     v1.enable_v2_behavior()
     expected = "expected a page to leave the behavior of TensorFlow 2 on"
     raise RuntimeError(f"{expected}; leave out disable_v2_behavior and disable_eager_execution")
+
+
+def _check_surroundings(before: Surroundings) -> None:
+    """Raise ``RuntimeError`` if a page has changed what all code shares, such as ``tf.sigmoid``; restore it."""
+    if changed := before.restore():
+        raise RuntimeError(f"expected a page to leave {', '.join(changed[:3])} as it is; define another name instead")
 
 
 def _imported(path: Path, text: bytes | None) -> ModuleType:

@@ -14,11 +14,12 @@ from typing import NoReturn
 import numpy as np
 
 from app.execution import fork_server
-from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready, Setup
+from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_process import ForkServer
 from tests.patience import PATIENCE_S
 
 fork = os.fork
+GARBLED = {"garble": b"\0\0\0\4.ab.", "boast": b"\x7f\0\0\0"}
 
 
 class ObedientServer(ForkServer):
@@ -55,46 +56,49 @@ def _serve(control: socket.socket, other: socket.socket) -> NoReturn:
 
 
 def obey(connection: Connection, journal: int) -> None:
-    """Load nothing, and do what each order says."""
+    """Load nothing, and do what the order says."""
     del journal
-    setup = connection.recv()
-    assert isinstance(setup, Setup)
+    order: Order = connection.recv()
+    action, *arguments = order.job.op.split()
+    if action == "faint":
+        os.kill(os.getpid(), signal.SIGKILL)
     connection.send(Ready())
-    has_corrupted = False
-    while True:
-        order: Order = connection.recv()
-        action, *arguments = order.job.op.split()
-        if action == "faint":
+    connection.send(Began(0))
+    if action == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif action in ("faint-once", "hang-once") and not Path(arguments[0]).exists():
+        Path(arguments[0]).touch()
+        if action == "faint-once":
             os.kill(os.getpid(), signal.SIGKILL)
-        connection.send(Began(0))
-        if action == "crash" or (action == "suffer" and has_corrupted):
-            os.kill(os.getpid(), signal.SIGSEGV)
-        elif action == "differ":
-            connection.send(Planned(["contract {'k': 1}"]))
-            time.sleep(PATIENCE_S)
-        elif action == "corrupt":
-            has_corrupted = True
-        elif action == "hang":
-            time.sleep(PATIENCE_S)
-        elif action == "garble":
-            os.write(connection.fileno(), b"\0\0\0\4.ab.")
-            time.sleep(PATIENCE_S)
-        elif action == "boast":
-            os.write(connection.fileno(), b"\x7f\0\0\0")
-            time.sleep(PATIENCE_S)
-        elif action == "grow":
-            kept = np.ones(int(arguments[0]) << 17)
-            for _ in range(int(PATIENCE_S / 0.01)):
-                connection.send(Found(0, {}))
-                time.sleep(0.01)
-            del kept
-        elif action == "breed":
-            if not (pid := os.fork()):
-                time.sleep(PATIENCE_S)
-            Path(arguments[0]).write_text(str(pid), encoding="ascii")
-            os.kill(os.getpid(), signal.SIGSEGV)
+        time.sleep(PATIENCE_S)
+    elif action == "who":
+        connection.send(Found(0, {"verdict": "pass", "sentence": str(os.getpid())}))
+    elif action == "differ":
+        connection.send(Planned(["contract {'k': 1}"]))
+    elif action == "close":
+        os.closerange(3, 100)
+    elif action in GARBLED:
+        os.write(connection.fileno(), GARBLED[action])
+    elif action == "grow":
+        kept = np.ones(int(arguments[0]) << 17)
+        for _ in range(int(PATIENCE_S / 0.01)):
+            connection.send(Found(0, {}))
+            time.sleep(0.01)
+        del kept
+    elif action == "breed":
+        breed(Path(arguments[0]))
+    if action not in ("hang", "close", "differ", *GARBLED):
         connection.send(Left(0, True, "", 0.0))
         connection.send(Done())
+    time.sleep(PATIENCE_S)
+
+
+def breed(path: Path) -> None:
+    """Crash, and leave a process whose id is in a file."""
+    if not (pid := os.fork()):
+        time.sleep(PATIENCE_S)
+    path.write_text(str(pid), encoding="ascii")
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def is_running(pid: int) -> bool:

@@ -21,7 +21,7 @@ from app.gradcheck.report import DEADLINE, Report
 from app.runtime.cancellation import Checkpoint
 from ops import Op
 from ops.square import OP
-from tests.execution.pools import OPTIONS
+from tests.execution.pools import OPTIONS, setup
 from tests.patience import PATIENCE_S
 
 
@@ -57,8 +57,8 @@ def test_no_step_waits_for_one_that_does_not_stop(
     found = list[Any]()
 
     async def run() -> None:
-        running = asyncio.create_task(child.run(engine))
-        await asyncio.to_thread(ours.send, Order(job, Limits(time.monotonic() + PATIENCE_S, "all", 0.2), "me"))
+        order = Order(setup(), None, job, Limits(time.monotonic() + PATIENCE_S, "all", 0.2), "me")
+        running = asyncio.create_task(child.run(engine, order))
         while not found or not isinstance(found[-1], Done):
             found.append(await asyncio.to_thread(ours.recv))
         running.cancel()
@@ -66,7 +66,7 @@ def test_no_step_waits_for_one_that_does_not_stop(
     asyncio.run(run())
     ours.close()
     for thread in threading.enumerate():
-        if thread.name == "orders":
+        if thread.name == "end":
             thread.join(PATIENCE_S)  # it calls what ``_exit`` is during this test
     scheduler.stop()
     steps = [message for message in found if isinstance(message, Began | Left)]
@@ -74,7 +74,7 @@ def test_no_step_waits_for_one_that_does_not_stop(
         assert len(steps) == 2 * len(job.report(OP).steps)
     else:
         assert [type(message) for message in steps] == [Began, Left]
-        assert found[-1] == Done(None, is_idle=False)
+        assert found[-1] == Done()
     assert isinstance(found[1], Planned)
     assert not steps[1].has_ended
     assert steps[1].cure == DEADLINE

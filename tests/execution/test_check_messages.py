@@ -24,7 +24,7 @@ def test_messages_are_read(message):
 
 @pytest.mark.parametrize("error", [Overloaded("full", retry_after_s=7), wrong(("x",), "bad", expected="a", got="b")])
 def test_errors_are_read(error):
-    found = read(pickle.dumps(Done(error, is_idle=False)))
+    found = read(pickle.dumps(Done(error)))
     assert isinstance(found, Done)
     assert type(found.error) is type(error)
     assert vars(found.error) == vars(error)

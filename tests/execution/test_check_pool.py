@@ -18,21 +18,17 @@ from tests.execution.pools import check, in_a_pool, sentence, until, verdicts
 from tests.patience import PATIENCE_S
 
 
-def test_a_process_runs_one_check_after_the_other() -> None:
+def test_each_check_has_a_process_of_its_own() -> None:
     async def test(pool: CheckPool) -> None:
-        async with pool.process(time.monotonic() + PATIENCE_S) as first:
-            assert first is not None
-        await check(pool, "nothing")
-        async with pool.process(time.monotonic() + PATIENCE_S) as second:
-            assert second is first
+        first, second = [sentence(await check(pool, "who")) for _ in range(2)]
+        assert first != second
+        await until(lambda: not is_running(int(first)) and not is_running(int(second)))
 
     in_a_pool(test)
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")])
-def test_a_place_is_not_lost_where_no_process_can_start(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_place_is_not_lost_where_no_process_can_start(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(ObedientServer):
         def fork(self, connection: int, memory: int, pipe: int) -> None:
             raise error
@@ -41,26 +37,10 @@ def test_a_place_is_not_lost_where_no_process_can_start(
         for _ in range(3):
             with pytest.raises(Overloaded, match=f"no process of checks can start: .*{error.args[-1]}"):
                 await check(pool, "nothing")
-        pool.start()
-        assert str(error.args[-1]) in caplog.text
         monkeypatch.setattr(Refusing, "fork", ObedientServer.fork)
         await check(pool, "nothing")
 
     in_a_pool(test, server=Refusing)
-
-
-def test_the_end_of_a_check_outlives_a_failure_to_start_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(24, "Too many open files")
-
-    async def test(pool: CheckPool) -> None:
-        pool.start()
-        monkeypatch.setattr(check_process.os, "memfd_create", refuse)
-        assert "fail" in verdicts(await check(pool, "crash"))
-        monkeypatch.undo()
-        await check(pool, "nothing")
-
-    in_a_pool(test)
 
 
 def test_a_process_closes_no_descriptor_of_others() -> None:
@@ -89,11 +69,9 @@ def test_a_process_that_does_not_load_is_replaced(monkeypatch: pytest.MonkeyPatc
                 monkeypatch.setattr(check_process, "LOAD_S", PATIENCE_S)
 
     async def test(pool: CheckPool) -> None:
-        stuck = pool._server
-        with pytest.raises(Overloaded, match="does not load the ops"):
+        with pytest.raises(Overloaded, match="no process of checks has started in time"):
             await check(pool, "nothing")
         os.close(held[0])
-        assert pool._server is not stuck
         await check(pool, "nothing")
 
     monkeypatch.setattr(check_process, "LOAD_S", 0.2)
@@ -108,7 +86,7 @@ def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatc
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     async def test(pool: CheckPool) -> None:
-        with pytest.raises(Overloaded, match="while it loaded the ops"):
+        with pytest.raises(Overloaded, match="no process of checks can start: the fork server cannot fork"):
             await check(pool, "nothing")
         server = pool._server
         await check(pool, "nothing")
@@ -120,11 +98,12 @@ def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatc
         in_a_pool(test)
 
 
-@pytest.mark.parametrize("action", ["garble", "boast"])
-def test_a_message_that_cannot_be_read_ends_its_process(action: str) -> None:
+@pytest.mark.parametrize("action", ["garble", "boast", "close"])
+def test_an_op_that_breaks_its_process_twice_fails(action: str) -> None:
     async def test(pool: CheckPool) -> None:
         report = await check(pool, action)
-        assert verdicts(report)[0] == "error"
+        assert verdicts(report)[0] == "fail"
+        assert f"op {action} broke the process of the check, which ended with " in sentence(report)
         await check(pool, "nothing")
 
     in_a_pool(test)
@@ -146,15 +125,13 @@ def test_memory_is_measured_while_messages_come() -> None:
     in_a_pool(test, memory_mb=1024)
 
 
-def test_the_death_of_the_fork_server_is_no_fault_of_an_op() -> None:
+def test_the_death_of_the_fork_server_is_no_fault_of_an_op(tmp_path: Path) -> None:
     async def test(pool: CheckPool) -> None:
-        running = asyncio.create_task(check(pool, "hang"))
-        await until(lambda: any(process.is_busy for process in pool._used))
+        running = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
+        await until((tmp_path / "seen").exists)
         assert pool._server is not None
         os.kill(pool._server._process.pid, signal.SIGKILL)
-        assert verdicts(await running)[0] == "error"
-        await until(lambda: (pool._server is not None and pool._server.has_ended) or bool(pool._unused))
-        await check(pool, "nothing")
+        assert verdicts(await running) == []
 
     in_a_pool(test)
 
@@ -169,7 +146,7 @@ def stop_server(pool: CheckPool) -> int:
 def test_a_stop_ends_a_check_at_once() -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
-        await until(lambda: any(process.is_busy for process in pool._used))
+        await until(lambda: any(process.has_begun for process in pool._running))
         pool.stop()
         with pytest.raises(Overloaded, match="shutting down"):
             await running
@@ -181,7 +158,7 @@ def test_a_stop_ends_a_check_whose_process_starts() -> None:
     async def test(pool: CheckPool) -> None:
         stop_server(pool)
         running = asyncio.create_task(check(pool, "nothing"))
-        await until(lambda: bool(pool._used))
+        await until(lambda: bool(pool._running))
         pool.stop()
         with pytest.raises(Overloaded, match="shutting down"):
             await running
@@ -189,26 +166,11 @@ def test_a_stop_ends_a_check_whose_process_starts() -> None:
     in_a_pool(test)
 
 
-def test_who_leaves_while_a_process_starts_leaves_it_to_the_next() -> None:
-    async def test(pool: CheckPool) -> None:
-        pid = stop_server(pool)
-        running = asyncio.create_task(check(pool, "nothing"))
-        await until(lambda: bool(pool._used))
-        [process] = pool._used
-        running.cancel()
-        await asyncio.wait([running])
-        os.kill(pid, signal.SIGCONT)
-        await check(pool, "nothing")
-        assert pool._unused == [process]
-
-    in_a_pool(test)
-
-
 def test_who_leaves_during_a_check_ends_it() -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
-        await until(lambda: any(process.is_busy for process in pool._used))
-        [process] = pool._used
+        await until(lambda: any(process.has_begun for process in pool._running))
+        [process] = pool._running
         running.cancel()
         await until(lambda: bool(process.status))
 
@@ -218,8 +180,8 @@ def test_who_leaves_during_a_check_ends_it() -> None:
 def test_a_killed_service_leaves_no_process(tmp_path: Path) -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
-        await until(lambda: any(process.is_busy for process in pool._used))
-        [process] = pool._used
+        await until(lambda: any(process.has_begun for process in pool._running))
+        [process] = pool._running
         (tmp_path / "pid").write_text(str(process._pid), encoding="ascii")
         (tmp_path / "pid").rename(tmp_path / "known")
         await running

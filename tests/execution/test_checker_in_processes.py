@@ -1,8 +1,7 @@
 """What becomes of a check whose process crashes or is late."""
 
-import os
-import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +15,12 @@ from tests.execution.pools import OPTIONS, check, empty_report, in_a_pool, sente
 from tests.patience import PATIENCE_S
 
 
-def test_a_crash_after_the_check_of_another_op_counts_only_if_it_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_others_end_is_replaced_by_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(pool: CheckPool) -> None:
-        await check(pool, "corrupt")
-        assert verdicts(await check(pool, "suffer")) == []
-        assert "in the check of op suffer, after others, the last of op corrupt" in caplog.text
-        assert "SIGSEGV" in sentence(await check(pool, "crash"))
+        assert verdicts(await check(pool, f"faint-once {tmp_path / 'seen'}")) == []
+        assert "ended with SIGKILL: a new one runs the check again" in caplog.text
+        assert verdicts(await check(pool, "faint"))[0] == "fail"
+        assert "crashed the process of the check with SIGSEGV" in sentence(await check(pool, "crash"))
 
     in_a_pool(test)
 
@@ -60,16 +59,5 @@ def test_a_late_step_names_its_own_limit() -> None:
 def test_steps_that_the_service_does_not_know_are_an_error() -> None:
     async def test(pool: CheckPool) -> None:
         assert "each time it loads" in sentence(await check(pool, "differ"))
-
-    in_a_pool(test)
-
-
-def test_a_process_that_ends_before_it_begins_is_replaced() -> None:
-    async def test(pool: CheckPool) -> None:
-        assert "error" in verdicts(await check(pool, "faint"))
-        await check(pool, "nothing")
-        [process] = pool._unused
-        os.kill(process._pid, signal.SIGKILL)
-        assert verdicts(await check(pool, "nothing")) == []
 
     in_a_pool(test)

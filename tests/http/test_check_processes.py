@@ -19,11 +19,13 @@ from tests.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 LINES = {**JSON, "accept": "application/x-ndjson"}
-LIMIT_MB, KEPT_MB = 1536, 700
+LIMIT_MB = 1536
 # The process of a check, and only that, may do these things: the service loads the file, too.
 PAGE = """
+import builtins
 import ctypes
 import os
+import sys
 import time
 
 import numpy as np
@@ -47,9 +49,24 @@ def fill(x):
     time.sleep(5)
 
 
-def grow(x):
-    if not kept:
-        kept.append(np.ones({grown} << 17))
+def shut(x):
+    os.closerange(3, 100)
+
+
+def monk(x):
+    tf.sigmoid = tf.tanh
+
+
+def deep(x):
+    sys.setrecursionlimit(60)
+
+
+def count(x):
+    builtins.len = lambda x: 0
+
+
+def leaves(x):
+    raise GeneratorExit
 
 
 def talk(x):
@@ -82,14 +99,21 @@ OP = Op(
     examples=(Example("one", {{"x": [1.0, 2.0]}}),),
 )
 """
-OPS = ("crash", "leave", "fill", "grow", "talk", "stop")
+MANNERS = {
+    "shut": "op shut broke the process of the check, which ended with ",
+    "monk": "op monk changes tf.sigmoid for all ops; define another name instead",
+    "deep": "op deep changes the recursion limit for all ops; define another name instead",
+    "count": "op count changes builtins.len for all ops; define another name instead",
+    "leaves": "GeneratorExit",
+}
+OPS = ("crash", "leave", "fill", "talk", "stop", *MANNERS)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ops")
     for name in OPS:
-        (folder / f"{name}.py").write_text(PAGE.format(name=name, limit=LIMIT_MB, grown=KEPT_MB))
+        (folder / f"{name}.py").write_text(PAGE.format(name=name, limit=LIMIT_MB))
     return folder
 
 
@@ -182,24 +206,22 @@ def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx
         pid = the_process(checking)
         os.kill(pid, signal.SIGKILL)
         sign, square = (event["report"] for event in events if event["event"] == "report")
-    assert sign["verdict"] == "error"
-    assert "the process of the check ended with SIGKILL" in the(sign, "error")["sentence"]
+    assert sign["verdict"] == "pass"
+    assert "the process of the check of op sign ended with SIGKILL: a new one runs the check again" in checking.log()
     assert square["verdict"] == "pass"
 
 
-def test_memory_is_bounded(checking: Service, client: httpx.Client) -> None:
-    check(client, "square", checks=["contract"])
-    before = the_process(checking)
-    assert (
-        f"more than {LIMIT_MB} MiB: raise PULLBACK_CHECK_MEMORY_MB" in the(check(client, "fill"), "error")["sentence"]
-    )
+def test_memory_is_bounded(client: httpx.Client) -> None:
+    found = the(check(client, "fill"), "error")
+    assert f"more than {LIMIT_MB} MiB: raise PULLBACK_CHECK_MEMORY_MB" in found["sentence"]
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
-    new = the_process(checking)
-    assert new != before
-    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
-    assert the_process(checking) == new
-    check(client, "grow", checks=["contract"])
-    until(lambda: new not in processes(checking))
+
+
+@pytest.mark.parametrize("name", MANNERS)
+def test_an_op_that_harms_its_process_fails_alone(client: httpx.Client, name: str) -> None:
+    found = check(client, name, checks=["contract", "value"])
+    assert any(MANNERS[name] in entry["sentence"] for entry in found["checks"] if entry["verdict"] == "fail"), found
+    assert check(client, "log1pexp", checks=["contract", "value"])["verdict"] == "pass"
 
 
 def test_a_kernel_that_holds_the_interpreter_ends_at_the_deadline(checking: Service, client: httpx.Client) -> None:
@@ -218,25 +240,20 @@ def test_a_closed_connection_ends_the_work_at_once(checking: Service, client: ht
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
 
 
-def kill_process(one: Service) -> None:
-    pid = the_process(one)
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: pid not in processes(one))
-
-
 def sockets(pid: int) -> set[str]:
     links = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir())
     return {link for link in links if link.startswith("socket:")}
 
 
 def test_a_process_has_no_socket_of_the_service(checking: Service, client: httpx.Client) -> None:
-    check(client, "square", checks=["contract"])
-    pid = the_process(checking)
-    assert sockets(checking.process.pid)
-    assert not sockets(checking.process.pid) & sockets(pid)
-    limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
-    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
-    assert os.getsid(pid) == os.getpgid(pid) == pid
+    with client.stream("POST", "/v1/checks", content=b'{"ops": ["square"]}', headers=LINES) as response:
+        assert any("progress" in line for line in response.iter_lines())
+        pid = the_process(checking)
+        assert sockets(checking.process.pid)
+        assert not sockets(checking.process.pid) & sockets(pid)
+        limits = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
+        assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+        assert os.getsid(pid) == os.getpgid(pid) == pid
 
 
 def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: Serve, folder: Path) -> None:
@@ -265,21 +282,18 @@ def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: 
 def test_other_ops_than_those_of_the_service_are_not_checked(
     checking: Service, client: httpx.Client, folder: Path
 ) -> None:
-    (folder / "grow.cache").write_text("as an op may write it")
-    kill_process(checking)
+    (folder / "talk.cache").write_text("as an op may write it")
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
-    page = folder / "grow.py"
+    page = folder / "talk.py"
     text = page.read_text()
     page.write_text(text + "\n")
     try:
-        kill_process(checking)
         detail = problem(post(client, "square", "check"), 503)["detail"]
     finally:
         page.write_text(text)
     assert "files have changed since the service read them" in detail
     assert str(page) in checking.log()
-    # The process that has started ahead may have read the other page.
-    until(lambda: post(client, "square", "check", checks=["contract"]).status_code == 200)
+    assert check(client, "square", checks=["contract"])["verdict"] == "pass"
 
 
 def is_running(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import sys
 import time
 
 import numpy as np
@@ -117,6 +118,24 @@ def second_jittered(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]
     return (6 + noise) * x * dy * ddx, 3 * x * x * ddx
 
 
+def overwriting(x: Tensor, dy: Tensor) -> Tensor:
+    """The trace replaces a function of TensorFlow, for all ops."""
+    tf.nn.softsign = tf.tanh
+    return cube_vjp(x, dy)
+
+
+def shallow(x: Tensor, dy: Tensor) -> Tensor:
+    """The trace lowers the recursion limit, for all ops."""
+    sys.setrecursionlimit(sys.getrecursionlimit() - 1)
+    return cube_vjp(x, dy)
+
+
+def leaving(x: Tensor, dy: Tensor) -> Tensor:
+    """The trace raises what is no ``Exception``."""
+    del x, dy
+    raise GeneratorExit
+
+
 def square_reference(x: Array) -> Array:
     return x**2
 
@@ -152,6 +171,19 @@ OPS: dict[str, Planted] = {
         made(centred, square_reference, NUMBERS, outputs=(Output("y", WIDE, VECTOR),), modes=("graph", "eager")),
         # NaN at a special point stays in the average: later checks of this process find nothing else.
         (*CALLS, "value"),
+    ),
+    "a function of TensorFlow that a trace replaces": Planted(
+        elementwise(custom_gradient(cube, overwriting), cube_reference, name="overwriting"),
+        ("contract",),
+        "changes tf.nn.softsign for all ops",
+    ),
+    "a recursion limit that a trace changes": Planted(
+        elementwise(custom_gradient(cube, shallow), cube_reference, name="shallow"),
+        ("contract",),
+        "changes the recursion limit for all ops",
+    ),
+    "an exit in the gradient": Planted(
+        elementwise(custom_gradient(cube, leaving), cube_reference, name="leaving"), ("contract",), "GeneratorExit"
     ),
     "random noise in the gradient": Planted(
         elementwise(custom_gradient(cube, jittered), cube_reference, name="jittered"), CALLS
