@@ -18,7 +18,7 @@ from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
 from app.runtime.owned_cache import OwnedCache
 from app.runtime.traces import Reference
-from ops import Array, Op, OpFault, Tensor, located, many
+from ops import Array, Op, OpFault, Tensor, located, many, shown_kind
 
 
 class ShapeOf(NamedTuple):
@@ -177,15 +177,17 @@ class Program:
 
     def _forward(self, op: Op, xs: Sequence[Tensor], numbers: Mapping[str, Tensor]) -> Level:
         """Return the outputs; raise ``OpFault`` for another number of them, or another type."""
-        ys = many(op.function(*xs, **dict(self.static), **numbers))
+        result = op.function(*xs, **dict(self.static), **numbers)
+        ys, got = many(result), shown_kind(result)
         dtypes, where = {slot.name: op.dtype_of(slot, self.dtype) for slot in op.outputs}, located(op.function)
-        if len(ys) != len(dtypes):
-            expected = f"one value for each of {', '.join(dtypes)}"
-            raise OpFault("forward", "its outputs", expected=expected, got=str(len(ys)), where=where)
+        if len(ys) != len(dtypes) or isinstance(result, Mapping):
+            expected = f"one value for each of {', '.join(dtypes)}, in a tuple of this order"
+            raise OpFault("forward", "its outputs", expected=expected, got=got, where=where)
         for (name, dtype), y in zip(dtypes.items(), ys, strict=True):
             if not isinstance(y, tf.Tensor) or y.dtype.name != dtype:
                 got = y.dtype.name if isinstance(y, tf.Tensor) else "None" if y is None else type(y).__name__
-                raise OpFault("forward", name, expected=f"a {dtype} tensor", got=got, where=where)
+                cure = ", such as tf.math.real(y) and tf.math.imag(y) as two outputs" if "complex" in got else ""
+                raise OpFault("forward", name, expected=f"a {dtype} tensor{cure}", got=got, where=where)
         return dict(zip(dtypes, ys, strict=True))
 
 

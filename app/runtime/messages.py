@@ -21,6 +21,9 @@ _CONVERSION = re.compile(
     r"tf2xla conversion failed while converting [^\n]*?\]\. |Run with TF_DUMP\S* and \S* to obtain[^\n]*?\. "
 )
 _NODE = re.compile(r"\{\{[^{}]*+\}\}|\[\[[^\[\]]*+\]\]|\[Op:[^\[\]]*+\]( name: $)?")
+# Keras colors its errors for terminals, and ends them with the arguments of the call.
+_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*+[A-Za-z]")
+_ARGUMENTS = "\nArguments received by "
 _FRAME = re.compile(r"File \"[^\"\n]*+\", line \d+")
 _NOISE = (
     "Traceback",
@@ -37,12 +40,12 @@ _AFTER = ("Stack trace", "dummy_file_name")
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception, at most ``KEPT`` characters of its beginning and of its end."""
+    """Return the text of an exception, without terminal codes: at most ``KEPT`` characters of its beginning and end."""
     try:
         text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     except Exception:  # noqa: BLE001 - the author's __str__ may raise anything
         return ""
-    return text if len(text) <= 2 * KEPT else f"{text[:KEPT]}\n{text[-KEPT:]}"
+    return _TERMINAL_CODE.sub("", text if len(text) <= 2 * KEPT else f"{text[:KEPT]}\n{text[-KEPT:]}")
 
 
 def message_of(error: BaseException) -> str:
@@ -52,7 +55,7 @@ def message_of(error: BaseException) -> str:
     TensorFlow called, the text before the traceback.
     """
     text = text_of(error)
-    before, _, after = text.partition(TRACEBACK)
+    before, _, after = text.partition(_ARGUMENTS)[0].partition(TRACEBACK)
     if not (kept := _lines(before)):
         # The last line of a traceback that is not indented has the exception.
         kept = [line for line in _lines(after) if not line.startswith(" ")][-1:]

@@ -14,7 +14,9 @@ from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.functions import Bounded, Function
 from app.runtime.journal import JOURNAL, Describable
+from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables
 from app.runtime.source_lines import keep_author_line
+from app.runtime.static_shapes import static_shape_fault
 from app.runtime.this_thread import can_run_here
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import Reference, WhyOver
@@ -156,10 +158,15 @@ class Trace:
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
 
     @property
+    def graph(self) -> tf.Graph:
+        """The graph of the function; not in mode v1."""
+        assert self._function is not None
+        return self._function.graph
+
+    @property
     def graph_def(self) -> Any:
         """The graph, with its functions, as TensorFlow's ``GraphDef``; not in mode v1."""
-        assert self._function is not None
-        return self._function.graph.as_graph_def()
+        return self.graph.as_graph_def()
 
     def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
         """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""
@@ -168,7 +175,8 @@ class Trace:
 
     def _build(self, program: Traceable, *tensors: Tensor) -> list[Tensor]:
         try:
-            results = program.build(Graph(), tensors)
+            with refusing_new_variables():
+                results = program.build(Graph(), tensors)
         except BaseException:
             forget_gradients(tf.compat.v1.get_default_graph())
             raise
@@ -230,7 +238,7 @@ def _new_trace(
                 with suppress(*() if mode == "xla" else (tf.errors.OpError,)):  # the next call reports the values
                     trace(leaves)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
-            failure = limits.stopped or _clearest_error(error, program, leaves)
+            failure = limits.stopped or _clearest_error(error, program, leaves, device)
             keep_author_line(failure)
         else:
             # An op's code may have caught the error: the trace is not whole.
@@ -243,22 +251,32 @@ def _new_trace(
     raise failure
 
 
-def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[Array]) -> BaseException:
+def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[Array], device: str) -> BaseException:
     """Return the ``OpFault`` that eager mode raises, where every shape is known, or else the error of the trace.
 
-    For example, if a gradient function returns the Python int 0, the graph's error does not name the function.
+    For example, if a gradient function returns the Python int 0, the graph's error does not name the function. What a
+    graph cannot read from outside, a graph function names. An op that runs eagerly may have asked for a static shape.
     """
-    with suppress(BaseException):  # any other error explains no more than the error of the trace
-        try:
+    explanation = error
+    try:
+        if is_capture_fault(error):
+            specs = [tf.TensorSpec(leaf.shape, tf.as_dtype(leaf.dtype)) for leaf in leaves]
+            with tf.device(device):
+                explanation = capture_fault(Trace(program, "graph", specs, device, in_session=False).graph, error)
+        else:
             _run_eagerly(program, leaves)
-        except OpFault as fault:
-            # The fault is kept with the failed trace; its context would keep the tensors of this request alive.
-            fault.__context__ = None
-            return fault
-    return error
+            explanation = static_shape_fault(error) or error
+    except OpFault as fault:
+        explanation = fault
+    except BaseException as other:  # noqa: BLE001 - the op author's code may raise anything
+        # Any other error of eager mode explains no more than the error of the trace.
+        explanation = other if is_capture_fault(error) else error
+    # It is kept with the failed trace; its context would keep the tensors of this request alive.
+    explanation.__context__ = None
+    return explanation
 
 
 def _run_eagerly(program: Traceable, leaves: Sequence[Array]) -> KeyedArrays:
-    with Tapes(program.traits.orders) as tapes:
+    with Tapes(program.traits.orders) as tapes, refusing_new_variables():
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
         return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}

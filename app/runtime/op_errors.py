@@ -11,6 +11,7 @@ import tensorflow as tf
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
 from app.runtime.messages import XLA, message_of, text_of
 from app.runtime.node_names import node_of
+from app.runtime.page_state import names_in
 from app.runtime.source_lines import author_line
 from app.runtime.traces import NotTraced
 from ops import OpFault
@@ -31,6 +32,10 @@ _ADVICE = (
         "a condition on a tensor needs tf.where or tf.cond, not if, and or or",
     ),
     (
+        re.compile(r"Iterating over a symbolic"),
+        "a loop over a tensor needs tf.map_fn, tf.scan or tf.while_loop, not for",
+    ),
+    (
         re.compile(r"Cannot convert a symbolic|has no attribute 'numpy'|NumPy call .*not supported"),
         "a graph has no values: use functions of TensorFlow, not of NumPy",
     ),
@@ -39,8 +44,9 @@ _NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
 _NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
 _NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
 _ARITY = re.compile(
-    r"(?<!\w)(\w++)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
+    r"(?<!\w)(\w++|<lambda>)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
 )
+_VARIABLES = "grad_fn must accept keyword argument 'variables'"
 _COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradients (\d+).*num inputs (\d+)", re.DOTALL)
 _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
@@ -73,7 +79,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
     match error:
         case OpFault():
             entry = Entry((op, error.slot), str(error), error.expected, error.got)
-            return OpFailed(f"op {op}: {error}", entry, where=error.where)
+            return OpFailed(f"op {op}: {error}", entry, where=error.where or author_line(error))
         case tf.errors.CancelledError() | tf.errors.DeadlineExceededError():
             return DeadlinePassed("the computation was cancelled at its deadline")
         # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
@@ -102,7 +108,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
 def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
     subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
     log.warning("op %s failed", op, exc_info=error)
-    if known := _known_fault(text):
+    if known := _fault_of_variables(text) or _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         entry = Entry((op, slot), f"{prefix}{message}", expected, got)
@@ -116,6 +122,14 @@ def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
     return OpFailed(f"{subject} failed: {message}", entry, where=author_line(error))
 
 
+def _fault_of_variables(text: str) -> tuple[str, str, str] | None:
+    """Return the same for variables in a function of ``tf.custom_gradient``."""
+    if _VARIABLES not in text:
+        return None
+    expected = "custom_gradient of ops in its place, or weights that are inputs of the op"
+    return "function of tf.custom_gradient", expected, f"one that uses {names_in(text)}"
+
+
 def _known_fault(text: str) -> tuple[str, str, str] | None:
     """Return the slot, the expected and the actual value if TensorFlow's message shows a common fault of gradients."""
     returned = "return value of a gradient function"
@@ -125,7 +139,8 @@ def _known_fault(text: str) -> tuple[str, str, str] | None:
     if match := _NOT_A_TENSOR.search(text):
         return returned, "a tensor, or None", f"a Python {match[1]}"
     if match := _ARITY.search(text):
-        return f"arguments of {match[1]}", "one for each tensor in the call", match[2]
+        expected = "one for each tensor in the call: a gradient gets one for each output, differentiable or not"
+        return f"arguments of {match[1]}", expected, match[2]
     if match := _SHAPE.search(text):
         return returned, f"shape {match[1]}", f"shape {match[2]}"
     if match := _COUNT.search(text):

@@ -18,7 +18,7 @@ from pullback.ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
 from pullback.ops._pages import load_page
 from pullback.ops._paths import replace_paths
 from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
-from pullback.ops._rules import many, rules_of
+from pullback.ops._rules import many, rules_of, shown_kind
 from pullback.ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "register_gradient",
     "replace_paths",
     "rules_of",
+    "shown_kind",
     "symbolic_gradient",
     "unbound_symbols",
 ]

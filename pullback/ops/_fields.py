@@ -71,4 +71,6 @@ def _cure(value: object, error: ValidationError) -> str:
             written = as_class if isinstance(value, dict) else f"{type(value).__name__}, the class, without parentheses"
             return f"; write {written}"
         case _:
-            return ""
+            # A dtype of TensorFlow or NumPy has a name.
+            name: object = getattr(fault["input"], "name", None) if fault["type"] == "string_type" else None
+            return f"; write {name!r}" if isinstance(name, str) else ""

@@ -18,6 +18,9 @@ from pullback.ops._inferred_mechanism import marked, used_by
 from pullback.ops._op import Function, Tensor
 from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, many
 
+# What a gradient function takes, for messages.
+COTANGENTS = ": the inputs, then the cotangent of each float output, differentiable or not"
+
 _serial_numbers = itertools.count()
 
 
@@ -38,13 +41,13 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         static, numbers = _split(attrs, inputs)
         n_primals, n_leaves = len(inputs), len(inputs) + len(numbers)
 
-        def call(rule: Function, leaves: Sequence[Tensor]) -> Any:
+        def call(rule: Function, leaves: Sequence[Tensor], kinds: str = "") -> Any:
             """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
             values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
-            return call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values})
+            return call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values}, kinds)
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
-            dxs = checked_gradients(vjp, call(vjp, leaves), leaves[:n_primals])
+            dxs = checked_gradients(vjp, call(vjp, leaves, COTANGENTS), leaves[:n_primals])
             rules.returned_none.update(i for i, dx in enumerate(dxs) if dx is None)
             return dxs
 
@@ -56,12 +59,13 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
                 dxs = pullback(*leaves)
                 present[:] = [i for i, dx in enumerate(dxs) if dx is not None]
 
-                def pull_back_again(*ddxs: Tensor) -> list[Tensor | None]:
+                def pull_back_again(*ddxs: Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
                     same = [tf.identity(leaf) for leaf in leaves]
-                    result = call(rules.vjp_vjp, (*same, *ddxs))
+                    result = call(rules.vjp_vjp, (*same, *ddxs), f"{COTANGENTS}, then of each gradient")
                     wanted = (*leaves[:n_primals], *leaves[n_leaves:])
                     gradients = checked_gradients(rules.vjp_vjp, result, wanted)
-                    return [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
+                    dxs = [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
+                    return _beside(dxs, variables)
 
                 return [dxs[i] for i in present], pull_back_again
 
@@ -72,10 +76,11 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         def primal(*leaves: Tensor) -> Any:
             outputs = call(forward, leaves)
 
-            def pull_back(*dys: Tensor | None) -> list[Tensor | None]:
+            def pull_back(*dys: Tensor | None, variables: Sequence[tf.Variable] = ()) -> Any:
                 float_dys = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
                 gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
-                return [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
+                dxs = [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
+                return _beside(dxs, variables)
 
             return outputs, pull_back
 
@@ -222,6 +227,11 @@ def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str
     dtype = next((x.dtype for x in inputs if x.dtype.is_floating), tf.float32)
     numbers = {k: tf.convert_to_tensor(v, dtype) for k, v in attrs.items() if isinstance(v, (float, tf.Tensor))}
     return {k: v for k, v in attrs.items() if k not in numbers}, numbers
+
+
+def _beside(gradients: list[Tensor | None], variables: Sequence[tf.Variable]) -> Any:
+    """Return gradients as ``tf.custom_gradient`` wants them where a page's function uses variables: those have none."""
+    return (gradients, [None] * len(variables)) if variables else gradients
 
 
 def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:

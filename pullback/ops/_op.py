@@ -142,7 +142,8 @@ class Op:
     def _check_names(self) -> None:
         for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):
             if not NAME.fullmatch(name):
-                raise ValueError(f"expected names like [a-z][a-z0-9_]{{0,63}}, got {shown(name)}")
+                cure = "; for any number of inputs, stack them on an axis of one" if name.startswith("*") else ""
+                raise ValueError(f"expected names like [a-z][a-z0-9_]{{0,63}}, got {shown(name)}{cure}")
         for kind, named in (("inputs", self.inputs), ("outputs", self.outputs), ("examples", self.examples)):
             if duplicates := duplicate_names(named):
                 raise ValueError(f"expected {kind} to differ in name, got {shown(duplicates[0])} twice")
@@ -160,7 +161,8 @@ class Op:
             raise ValueError("expected at least one input, one output and one example")
         slots = (*self.inputs, *self.outputs)
         if len({slot.dtypes for slot in slots if len(slot.dtypes) > 1}) > 1:
-            raise ValueError("inputs and outputs with several dtypes must all list the same ones")
+            cure = "list one dtype in the others, and convert with tf.cast"
+            raise ValueError(f"inputs and outputs with several dtypes must all list the same ones; {cure}")
         sizes = {size.lower(): size for slot in self.inputs for size in slot.shape if isinstance(size, str)}
         for size, name in unbound_symbols(self.inputs, self.outputs, self.attrs.static_names()).items():
             if similar := sizes.get(size.lower()):
@@ -176,7 +178,8 @@ class Op:
         for example in self.examples:
             if set(example.inputs) != {slot.name for slot in self.inputs}:
                 expected = ", ".join(slot.name for slot in self.inputs)
-                raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}")
+                cure = "a mask or an attribute can say what is absent"
+                raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}; {cure}")
         for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
             claim = cast(object, self.claim(valid_attributes(self.attrs, values)))
             if not isinstance(claim, Claim):

@@ -28,13 +28,13 @@ def rules_of(function: Function) -> Rules | None:
     return vars(function).get(RULES) if hasattr(function, "__dict__") else None
 
 
-def call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Call a rule of a page; raise ``OpFault`` if it does not take the arguments of such a rule."""
+def call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any], kinds: str = "") -> Any:
+    """Call a rule of a page; raise ``OpFault``, with the ``kinds`` of its arguments, if it does not take them."""
     try:
         inspect.signature(rule).bind(*args, **attrs)
     except TypeError as error:
         got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
-        expected = f"{len(args)} by position" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
+        expected = f"{len(args)} by position{kinds}" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
         message = "takes the wrong arguments"
         fault = OpFault(
             rule.__name__, "its arguments", expected=expected, got=got, message=message, where=located(rule)
@@ -59,11 +59,10 @@ def checked_gradients(
     known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
     """
     slots = names or _slots(function, len(wanted))
-    values = many(result)
-    if len(values) != len(wanted):
+    values, got = many(result), shown_kind(result)
+    if len(values) != len(wanted) or isinstance(result, Mapping):
         expected = f"one value for each of {', '.join(slots[: len(wanted)])}"
         message, where = "returned the wrong number of values", located(function)
-        got = "None" if result is None else f"{len(values)}"
         raise OpFault(function.__name__, "its inputs", expected=expected, got=got, message=message, where=where)
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, values, wanted, strict=False):
@@ -78,6 +77,19 @@ def checked_gradients(
                 raise OpFault(function.__name__, slot, expected=expected, got=got, where=located(function))
         checked.append(gradient)
     return checked
+
+
+def shown_kind(result: object) -> str:
+    """Return how many values a function has returned, or what in their place, for messages: ``a dict of a, b``."""
+    match result:
+        case None:
+            return "None"
+        case tuple() | list():
+            return str(len(cast(Sequence[Any], result)))
+        case Mapping():
+            return f"a dict of {', '.join(map(str, cast(Mapping[Any, Any], result)))}"[:200]
+        case _:
+            return "1"
 
 
 def many(values: Any) -> list[Any]:

@@ -103,7 +103,9 @@ def _check_slot(slot: Input | Output, what: str) -> None:
     if not slot.dtypes or len(set(slot.dtypes)) < len(slot.dtypes):
         raise ValueError(f"{what}: expected at least one dtype, each once, got {slot.dtypes}")
     if unknown := [dtype for dtype in slot.dtypes if dtype not in known]:
-        raise ValueError(f"{what}: expected dtypes among {', '.join(known)}, got {shown(unknown[0])}")
+        raise ValueError(
+            f"{what}: expected dtypes among {', '.join(known)}, got {shown(unknown[0])}{_instead(unknown[0])}"
+        )
     if BOOL in slot.dtypes and (len(slot.dtypes) > 1 or slot.differentiable):
         expected = "bool alone, and differentiable=False beside it"
         raise ValueError(f"{what}: expected {expected}, got {slot.dtypes}")
@@ -114,6 +116,13 @@ def _check_slot(slot: Input | Output, what: str) -> None:
         raise ValueError(
             f'{what}: expected a shape with "..." at most once and up to {MAX_RANK} sizes, got {slot.shape}'
         )
+
+
+def _instead(dtype: str) -> str:
+    """Return what to declare in place of a dtype that has no numbers of one part; "" for a misspelt one."""
+    if dtype.startswith("complex"):
+        return "; declare two slots, for the real and the imaginary part"
+    return "; declare integers, such as codes" if dtype in ("string", "str", "object", "resource", "variant") else ""
 
 
 def _is_dimension(size: str | int) -> bool:

@@ -137,12 +137,15 @@ WRONG: dict[str, Wrong] = {
     "a list of dtypes": instead(INPUT, 'Input("x", ["float32"])', "input 'x': dtypes", "(..., ) in place of [...]"),
     "an unknown dtype": instead(INPUT, 'Input("x", ("float31",))', "input 'x'", "float32", "got 'float31'"),
     "a dtype of TensorFlow": instead(
-        INPUT, 'Input("x", (__import__("tensorflow").float32,))', "dtypes[0]", "valid string"
+        INPUT, 'Input("x", (__import__("tensorflow").float32,))', "dtypes[0]", "write 'float32'"
     ),
+    "a complex dtype": instead(INPUT, 'Input("x", ("complex64",))', "declare two slots, for the real and the"),
+    "strings": instead(INPUT, 'Input("x", ("string",), differentiable=False)', "declare integers, such as codes"),
+    "any number of inputs": instead(INPUT, 'Input("*xs", shape=("N",))', "stack them on an axis of one", line=MADE),
     "no dtypes": instead(INPUT, 'Input("x", ())', "expected at least one dtype"),
     "a dtype twice": instead(OUTPUT, 'Output("y", ("float32", "float32"))', "output 'y'", "each once"),
     "a bool that is differentiable": instead(INPUT, 'Input("x", ("bool",))', "expected bool alone"),
-    "other dtypes in the output": instead(OUTPUT, 'Output("y", ("float64", "float32"))', "the same ones", line=MADE),
+    "other dtypes in the output": instead(OUTPUT, 'Output("y", ("float64", "float32"))', "with tf.cast", line=MADE),
     "a shape without a comma": instead(
         OUTPUT, 'Output("y", shape=("N"))', "output 'y': shape", "valid tuple", "('N',)"
     ),
@@ -250,7 +253,7 @@ WRONG: dict[str, Wrong] = {
     ),
     "an input without a name": instead(INPUT, 'Input(shape=("N",))', "write name=... in Input(...)"),
     # The examples.
-    "an example without its input": instead(EXAMPLE, 'Example("two", {"z": [1.0]})', "exactly the inputs x", line=MADE),
+    "an example without its input": instead(EXAMPLE, 'Example("two", {"z": [1.0]})', "the inputs x; a mask", line=MADE),
     "an example of a wrong shape": instead(
         EXAMPLE, 'Example("two", {"x": 1.0})', "example 'two'", "does not match [N]", line=MADE
     ),
