@@ -9,6 +9,7 @@ from app.autodiff.derivatives import Kind, values_up_to
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import MappedProgram
 from app.gradcheck.random_rounding import RandomRounding
+from app.gradcheck.rounding import NO_LOSSES, Losses
 from app.runtime import modes
 from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
@@ -19,8 +20,8 @@ from ops import Array
 class InnerErrors:
     """The values of ``app.autodiff.derivatives.values_up_to`` at a point, with random errors inside the op.
 
-    Numbers may also be off by ``lost``, at most a tenth of themselves, which is what underflow loses. There are
-    ``draws`` sets of values for each relative size of the errors, with the same random numbers for all sizes.
+    Numbers may also be off by ``losses``. There are ``draws`` sets of values for each relative size of the errors, with
+    the same random numbers for all sizes.
     """
 
     last: Kind
@@ -28,7 +29,7 @@ class InnerErrors:
     cotangents: Arrays
     vectors: Arrays
     draws: int
-    lost: float = 0.0
+    losses: Losses = NO_LOSSES
 
     def values(self, *scales: float) -> list[list[dict[Key, Array]]]:
         """Return the sets of values with errors of each relative size; one set for 0, without errors.
@@ -48,7 +49,7 @@ class InnerErrors:
             for named in (self.point.inputs, self.cotangents, self.vectors)
         )
         call = values_up_to(self.last, moved(self.point, inputs), dys, vs)
-        program = RandomRounding(call.program, self.lost)
+        program = RandomRounding(call.program, self.losses)
         leaves = [*call.leaves, np.array(scale), np.array(0)]
         values = call.finish(modes.run(program, "graph", leaves, self.point.spec.device))
         shape = next(iter(self.point.inputs.values())).shape
@@ -63,7 +64,7 @@ class InnerErrors:
             for named in (self.point.inputs, self.cotangents, self.vectors)
         )
         call = values_up_to(self.last, replace(self.point, inputs=inputs), dys, vs)
-        program, device = RandomRounding(call.program, self.lost), self.point.spec.device
+        program, device = RandomRounding(call.program, self.losses), self.point.spec.device
         numbers = range(len(inputs), len(inputs) + len(self.point.spec.numbers))
         leaves = [np.broadcast_to(x, (len(draws),)) if i in numbers else x for i, x in enumerate(call.leaves)]
         leaves += [np.array(column) for column in zip(*draws, strict=True)]

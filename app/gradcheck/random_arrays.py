@@ -16,10 +16,11 @@ Q = TypeVar("Q", bound=str)
 
 # Functions that select numbers or change their sign, which round nothing.
 EXACT = frozenset(
-    (np.absolute, np.ceil, np.copysign, np.fabs, np.floor, np.fmax, np.fmin, np.maximum, np.minimum, np.negative)
-) | {np.positive, np.rint, np.sign, np.trunc}
-
-
+    (np.absolute, np.ceil, np.conjugate, np.copysign, np.fabs, np.floor, np.fmax, np.fmin, np.maximum, np.minimum)
+) | {np.negative, np.positive, np.rint, np.sign, np.trunc}
+# Functions of complex numbers whose results are off in the real and in the imaginary part by themselves: others may
+# cancel inside.
+COMPLEX_SUMS = frozenset((np.add, np.subtract, *EXACT))
 # How often the errors are drawn.
 DRAWS = 6
 
@@ -74,6 +75,8 @@ class RandomArray(np.ndarray[Any, np.dtype[Any]]):
         if "out" in options:
             options["out"] = tuple(_plain(x) for x in options["out"])
         results: Any = getattr(ufunc, method)(*plain, **options)
+        if np.iscomplexobj(results) and ufunc not in COMPLEX_SUMS and method == "__call__" and "out" not in options:
+            results = ufunc(*map(source._moved, plain), **options)
         if results is None or method == "at":
             return results
         if isinstance(results, tuple):
@@ -82,12 +85,19 @@ class RandomArray(np.ndarray[Any, np.dtype[Any]]):
 
     def _off(self, ufunc: np.ufunc, result: Any) -> Any:
         y = np.asarray(result)
-        if y.dtype.kind != "f" or self.rng is None:
+        if y.dtype.kind not in "fc" or self.rng is None:
             return result
-        if ufunc not in EXACT:
-            with np.errstate(invalid="ignore", over="ignore"):
-                y = np.asarray(y * (1 + self.scale * self.rng.standard_normal(y.shape)))
-        return RandomArray.of(y, self.scale, self.rng)
+        return RandomArray.of(y if ufunc in EXACT else self._moved(y), self.scale, self.rng)
+
+    def _moved(self, x: Any) -> Any:
+        """Return numbers that are off; real and imaginary parts are off by themselves."""
+        y: Array = np.asarray(x)
+        if y.dtype.kind not in "fc" or self.rng is None:
+            return x
+        parts = np.ascontiguousarray(y)[..., None].view(np.finfo(y.dtype).dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            moved = np.asarray(parts * (1 + self.scale * self.rng.standard_normal(parts.shape)))
+        return np.reshape(moved.view(y.dtype), y.shape)
 
 
 def _plain(x: Any) -> Any:

@@ -24,7 +24,8 @@ from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
-from app.gradcheck.operation_types import ARITHMETIC, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
+from app.gradcheck.operation_types import ARITHMETIC, COMPLEX_SUMS, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
+from app.gradcheck.rounding import NO_LOSSES, Losses
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.modes import Results, Traits
 from app.runtime.traces import Reference
@@ -42,16 +43,16 @@ class RandomRounding:
     """A program whose results of arithmetic are off, each by a random number, of deviation ``scale``, times itself.
 
     It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers. Numbers may also
-    be off by ``lost``, which is what underflow loses.
+    be off by what underflow loses.
     """
 
     program: Program
-    lost: float = 0.0
+    losses: Losses = NO_LOSSES
 
     @property
     def reference(self) -> Reference:
         """That of the program."""
-        return self.program.reference._replace(kind=f"off, lost {self.lost!r}")
+        return self.program.reference._replace(kind=f"off, {self.losses}")
 
     @property
     def traits(self) -> Traits:
@@ -79,7 +80,7 @@ class RandomRounding:
         names = dict(zip(program.leaf_names, range(len(xs)), strict=True))
         whole = [slot for slot in program.op.inputs if not program.op.is_differentiable(slot, program.dtype)]
         # Kernels may reject an index that is off, even if it is a float.
-        rounder = _Rounder(scale, draw, self.lost, [xs[names[slot.name]] for slot in whole])
+        rounder = _Rounder(scale, draw, self.losses, [xs[names[slot.name]] for slot in whole])
         with rounder.active():
             for name in program.op.attrs.number_names():
                 xs[names[name]] = rounder.off(xs[names[name]])
@@ -92,8 +93,9 @@ class RandomRounding:
 class _Rounder:
     """Replaces the outputs of operations in a graph, and in the graphs of its loops and branches."""
 
-    def __init__(self, scale: Tensor, draw: Tensor, lost: float, exact: Sequence[Tensor]) -> None:
-        self._graph, self._scale, self._lost, self._count = tf.compat.v1.get_default_graph(), scale, lost, 0
+    def __init__(self, scale: Tensor, draw: Tensor, losses: Losses, exact: Sequence[Tensor]) -> None:
+        self._graph, self._scale, self._count = tf.compat.v1.get_default_graph(), scale, 0
+        self._losses = losses
         self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
         self._exact = set(map(_name, exact))
         self._known = dict[tuple[tf.Graph, tf.DType], tuple[Tensor, Tensor]]()
@@ -109,7 +111,12 @@ class _Rounder:
             op_callbacks.remove_op_callback(self._replacements)
 
     def off(self, x: Tensor, size: Tensor | None = None) -> Tensor:
-        """Return a tensor in which each number is off by a random multiple of itself, or of ``size`` times that."""
+        """Return a tensor in which each number is off by a random multiple of itself, or of ``size`` times that.
+
+        Real and imaginary parts are off by themselves: a small one may have all of its digits.
+        """
+        if x.dtype.is_complex:
+            return tf.complex(self.off(tf.math.real(x), size), self.off(tf.math.imag(x), size))
         self._count += 1
         # Raw operations, because those of Python add several more to the graph of each.
         noise = tf.raw_ops.StatelessRandomNormalV2(
@@ -119,7 +126,10 @@ class _Rounder:
         factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
         # Not x + x * noise: an infinite number would become NaN.
         moved = tf.raw_ops.Mul(x=x, y=tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
-        return moved + noise * tf.minimum(MOST_LOST * tf.abs(x), self._lost) if self._lost else moved
+        rounded, flushed = self._losses
+        if rounded:
+            moved += noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)
+        return tf.where(tf.abs(moved) < flushed, tf.zeros_like(moved), moved) if flushed else moved
 
     def _counter(self) -> Tensor:
         """Return what selects the random numbers of an operation: they differ in each iteration of a loop."""
@@ -154,7 +164,7 @@ class _Rounder:
             if isinstance(graph, WhileBodyFuncGraph) and graph not in self._iterations:
                 self._iterations[graph] = tf.cast(outputs[0], tf.uint64)
             return None
-        if not any(y.dtype.is_floating for y in outputs):
+        if not any(map(_is_rounded, outputs)):
             return None
         are_exact = all(map(self._is_exact, inputs))
         if op_type == "Const":
@@ -164,12 +174,13 @@ class _Rounder:
             return None
         if op_type in EXACT:
             return None
-        if op_type not in ARITHMETIC and op_type != "Const":
+        is_simple = op_type in COMPLEX_SUMS if outputs[0].dtype.is_complex else op_type in ARITHMETIC
+        if not is_simple and op_type != "Const":
             outputs = self._repeated(op_type, inputs, outputs)
         return [self._replacement(op_type, y) for y in outputs]
 
     def _replacement(self, op_type: str, y: Tensor) -> Tensor:
-        if not y.dtype.is_floating:
+        if not _is_rounded(y):
             return y
         return self.off(y) + self.off(tf.ones_like(y)) - 1 if op_type in OF_SIZE_ONE else self.off(y)
 
@@ -178,7 +189,7 @@ class _Rounder:
         operation: Any = outputs[0].op
         if operation.op_def.is_stateful:
             return outputs
-        moved = [self._moved(op_type, x) if x.dtype.is_floating and not self._is_exact(x) else x for x in inputs]
+        moved = [self._moved(op_type, x) if _is_rounded(x) and not self._is_exact(x) else x for x in inputs]
         again = operation.graph.create_op(
             op_type, moved, [y.dtype for y in outputs], attrs=dict(operation.node_def.attr), op_def=operation.op_def
         )
@@ -188,13 +199,14 @@ class _Rounder:
         if op_type in CUMULATIVE:
             return self.off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
         if op_type in OF_MATRICES:
-            largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True)
-            return x + (self.off(largest + tf.zeros_like(x)) - largest)
+            largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True) + tf.zeros_like(tf.math.real(x))
+            size = tf.complex(largest, largest) if x.dtype.is_complex else largest
+            return x + (self.off(size) - size)
         return self.off(x)
 
     def _is_exact(self, x: Tensor) -> bool:
         """Return whether a tensor is known to be exact; a loop changes its variables, so they are not."""
-        if not x.dtype.is_floating:
+        if not _is_rounded(x):
             return x.dtype != tf.variant  # such a tensor is a list of others, as loops keep for their gradients
         if isinstance(x.graph, ControlFlowFuncGraph) and x.op.type == "Placeholder":
             return any(self._is_exact(outer) for outer, inner in x.graph.captures if inner is x)
@@ -210,13 +222,18 @@ class _Rounder:
         return graph is self._graph
 
 
+def _is_rounded(x: Tensor) -> bool:
+    return x.dtype.is_floating or x.dtype.is_complex
+
+
 def _name(x: Tensor) -> tuple[int, str]:
     return id(x.graph), x.name
 
 
 def _has_few_digits(constant: Tensor) -> bool:
     """Return whether every dtype can represent the numbers of a constant."""
-    value = np.asarray(tf.get_static_value(constant))
+    value: Array = np.asarray(tf.get_static_value(constant))
+    value = np.stack([np.real(value), np.imag(value)])
     with np.errstate(over="ignore"):
         return bool(
             np.array_equal(value.astype(FEWEST_DIGITS.as_numpy_dtype).astype(value.dtype), value, equal_nan=True)

@@ -16,7 +16,7 @@ the terms are all that counts.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,8 @@ ROUNDINGS = 16
 # numbers.
 STEP = 2.0**-20
 STEP_IN_NARROW = 2.0**-8
+# Numbers below this power of the smallest normal one may be lost: 3e-29 in float32.
+FLUSHED_POWER = 0.75
 DRAWS = 3
 # The relative size of the random errors that measure the terms, by the ``eps`` of the dtype: its own rounding must be
 # small beside them.
@@ -53,9 +55,28 @@ IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
 FEW_DIGITS, OF_TAILS = 1 / 8, 3.0
 
 
-def lost(dtype: str) -> float:
-    """Return what a subnormal number loses in a dtype; where CPUs flush it to 0, all is lost, which is no rounding."""
-    return tiny(dtype) * eps(dtype) if dtype == "float16" else 0.0
+class Losses(NamedTuple):
+    """What numbers near 0 lose: at most ``rounded``, and a tenth of themselves; those under ``flushed`` become 0."""
+
+    rounded: float = 0.0
+    flushed: float = 0.0
+
+
+NO_LOSSES = Losses()
+
+
+def losses(dtype: str) -> Losses:
+    """Return what subnormal numbers lose in a dtype, other than those that CPUs flush to 0."""
+    return Losses(rounded=tiny(dtype) * eps(dtype)) if dtype == "float16" else NO_LOSSES
+
+
+def deepest(dtype: str) -> float:
+    """Return the largest number that may be lost because something that it is computed from is flushed to 0.
+
+    A larger number that is lost so, such as a norm of numbers whose squares underflow, is a fault of the op. CPUs do
+    not flush the numbers of float16.
+    """
+    return 0.0 if dtype == "float16" else tiny(dtype) ** FLUSHED_POWER
 
 
 def measured_with(dtype: str) -> float:

@@ -14,7 +14,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import as_float64
-from app.gradcheck.rounding import Rounding
+from app.gradcheck.rounding import NO_LOSSES, Losses, Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
@@ -148,11 +148,24 @@ class Sample:
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
             return rounding.eps(dtype) * self.rounding.bounds[key] + rounding.underflow(dtype)
         if dtype not in self.spreads:
-            ((at,),) = self._with_errors(0.0)
-            lost, scale = rounding.lost(dtype), rounding.eps(dtype)
-            (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, lost=lost)
-            self.spreads[dtype] = rounding.spread(at, others)
+            self.spreads[dtype] = self._spread(dtype)
         return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
+
+    def _spread(self, dtype: str) -> dict[Key, Array]:
+        ((at,),) = self._with_errors(0.0)
+        scale, losses, deepest = rounding.eps(dtype), rounding.losses(dtype), rounding.deepest(dtype)
+        (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
+        spread = rounding.spread(at, others)
+        sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in at.items()}
+        may_be_lost = {key: (size > rounding.underflow(dtype)) & (size < deepest) for key, size in sizes.items()}
+        if any(lost.any() for lost in may_be_lost.values()):
+            losses = losses._replace(flushed=rounding.tiny(dtype))
+            (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
+            flushed = rounding.spread(at, others)
+            spread = {
+                key: np.where(may_be_lost[key], np.fmax(size, flushed[key]), size) for key, size in spread.items()
+            }
+        return spread
 
     def in_mode(self, mode: Mode, device: str) -> "Sample":
         """Return the same sample in another mode or on another device."""
@@ -191,13 +204,15 @@ class Sample:
         fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
-    def _with_errors(self, *scales: float, draws: int = DRAWS, lost: float = 0.0) -> list[list[dict[Key, Array]]]:
+    def _with_errors(
+        self, *scales: float, draws: int = DRAWS, losses: Losses = NO_LOSSES
+    ) -> list[list[dict[Key, Array]]]:
         """Return the values with random errors of each relative size inside the op; one set of them for 0.
 
         If the op rejects numbers that are off, the errors are those of its leaves.
         """
         try:
-            inner = InnerErrors(self.last, self.point, self.cotangents, self.vectors, draws, lost)
+            inner = InnerErrors(self.last, self.point, self.cotangents, self.vectors, draws, losses)
             return inner.values(*scales)
         except (OpFailed, Unprocessable):
             return [self._evaluate(self._leaves_off(scale, draws)) if scale else [self.values] for scale in scales]

@@ -169,7 +169,14 @@ MUTANTS = (
         "        while False:",
         tests=ROUNDING,
     ),
-    Mutant("random_arrays.py", "if ufunc not in EXACT:", "if False:", tests=ROUNDING),
+    Mutant("random_rounding.py", "is_floating or x.dtype.is_complex", "is_floating", ("convolution_by_transforms",)),
+    Mutant(
+        "random_rounding.py", "op_type in COMPLEX_SUMS if outputs[0].dtype.is_complex else ", "", ("complex_square",)
+    ),
+    Mutant("sample.py", "if any(lost.any() for lost in", "if False and any(lost.any() for lost in", tests=ROUNDING),
+    Mutant("rounding.py", "** FLUSHED_POWER", "** 0.1", tests=ROUNDING),
+    Mutant("random_arrays.py", "if ufunc in EXACT else", "if True else", tests=ROUNDING),
+    Mutant("random_arrays.py", "if np.iscomplexobj(results) and", "if False and", tests=ROUNDING),
     # Coverage.
     Mutant("verdict.py", "compared >= LEAST * (compared + unknown)", "True", tests=COVERAGE),
     Mutant(

@@ -54,6 +54,9 @@ def exact_numbers_in_a_branch(x):
         (lambda x: (x + 1e6) - 1e6, 1e6),
         (lambda x: x * 3, 3.0),
         (lambda x: tf.sigmoid(x / 1e-4) - tf.sigmoid(-x / 1e-4), 0.5),
+        (lambda x: tf.math.real(tf.square(tf.complex(500 * x, 500 * x))), 1e6),
+        (lambda x: tf.math.imag(tf.exp(tf.complex(x / 4, 5e-21 * x))), 1e-20),
+        (lambda x: tf.signal.irfft(tf.signal.rfft(tf.stack([x, x + 1e6, x, x], axis=-1)), [4])[..., 0], 1e6),
         (loop, 1e6),
         (branch, 1e6),
         (exact_numbers, 2.0**20),
@@ -64,6 +67,9 @@ def exact_numbers_in_a_branch(x):
         "a sum",
         "a product",
         "a difference at 0",
+        "a complex square",
+        "a small imaginary part",
+        "a Fourier transform",
         "a loop",
         "a branch",
         "exact numbers in a loop",
@@ -139,6 +145,16 @@ def test_bars_of_narrow_dtypes_are_some_units_where_nothing_cancels(dtype, most)
     assert (bound <= most * np.abs(sample.values["gradients", "x"])).all()
 
 
+def test_a_number_may_be_lost_if_what_it_is_computed_from_underflows() -> None:
+    """σ''(100 x) underflows before it is multiplied by 1e4. A root must not underflow because a square does."""
+    op = elementwise(lambda x: tf.sigmoid(100 * x), None, name="planted", dtypes=("float32", "float64"))
+    sample = sample_of(op, x=[-0.9])
+    wide = sample.values["products", "x"]
+    assert rounding.underflow("float32") < abs(wide[0]) < sample.error_bounds("products", "float32")["x"][0]
+    norm = elementwise(lambda x: tf.sqrt(x * x), None, name="planted", dtypes=("float32", "float64"))
+    assert sample_of(norm, x=[1e-20]).error_bounds("outputs", "float32")["y"][0] < 1e-25
+
+
 def test_bars_of_narrow_dtypes_know_what_cancels() -> None:
     """1 - tanh² has no digit left at 4 in half precision."""
     op = elementwise(lambda x: 1 - tf.tanh(x) ** 2, None, name="planted", dtypes=FLOATS)
@@ -152,6 +168,7 @@ def test_bars_of_narrow_dtypes_know_what_cancels() -> None:
         (lambda xs: {"y": np.log(1 + xs["x"])}, 1.0),
         (lambda xs: {"y": (np.sin(xs["x"]) + 1e6) - 1e6}, 1e6),
         (lambda xs: {"y": np.sum(xs["x"] * 1e6, axis=0, keepdims=True) - 1e6}, 1e6),
+        (lambda xs: {"y": np.real(np.square(1e3 * xs["x"] * (1 + 1j)))}, 1e6),
         (lambda xs: {"y": -np.abs(xs["x"])}, 0.0),
     ],
 )

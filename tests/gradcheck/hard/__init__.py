@@ -19,6 +19,7 @@ from tests.gradcheck.hard import (
     spectra,
     staircases,
     structures,
+    transforms,
     units,
 )
 from tests.gradcheck.hard.exact import Hard, collected
@@ -42,6 +43,7 @@ MODULES = (
     spectra,
     staircases,
     structures,
+    transforms,
     units,
 )
 

@@ -18,6 +18,7 @@ from tests.gradcheck.wrong import (
     sizes,
     state,
     ties,
+    transforms,
     units,
 )
 
@@ -39,6 +40,7 @@ MODULES = (
     calls,
     units,
     half,
+    transforms,
 )
 
 
