@@ -44,17 +44,18 @@ class AccessLog:
         self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
         # Returns a new request id.
         self.next_id = map((secrets.token_hex(4).encode() + b"-%x").__mod__, itertools.count(1)).__next__
-        self._now, self._time = 0, ""
+        self._second, self._time = 0, ""
 
     def answered(self, requests: Sequence[Answered], counters: Counters) -> None:
         """Count requests that have just been answered, and write their lines. Probes have one only if they fail."""
         now = int(time.time() * 1000)
         lines: list[bytes] = []
-        # Many requests end in the same millisecond.
-        if now != self._now:
-            # RFC 3339, in UTC, to the millisecond.
-            self._now, seconds = now, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1000))
-            self._time = f"{seconds}.{now % 1000:03d}Z"
+        # Many requests end in the same second.
+        if now // 1000 != self._second:
+            self._second = now // 1000
+            self._time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self._second))
+        # RFC 3339, in UTC, to the millisecond.
+        ended = f"{self._time}.{now % 1000:03d}Z"
         for request in requests:
             counters.answered(request.status, request.began)
             if counters.is_probe and request.status < FIRST_ERROR:
@@ -65,7 +66,7 @@ class AccessLog:
             ms, client = round((counters.latest - request.began) * 1000, 2), f"{host}:{port}"
             if self._as_json:
                 fields: dict[str, Any] = {
-                    "time": self._time,
+                    "time": ended,
                     "method": request.method,
                     "path": request.target,
                     "status": request.status,
@@ -81,7 +82,7 @@ class AccessLog:
             else:
                 named = f" key={request.key or '-'}" if self._has_keys else ""
                 line = (
-                    f"{self._time} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
+                    f"{ended} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
                     f"out={request.sent} client={client} id={request.id.decode()}{named}"
                 )
                 lines.append(line.encode())

@@ -74,6 +74,15 @@ def parse(body: Body, places: Places = places) -> Any:
         return strict_json.parse(body)
 
 
+def parse_bare(body: Body, places: Places = places) -> Any:
+    """Parse as ``parse`` does, but a short body without sources, which takes a fraction of the time."""
+    return strict_json.parse(body) if len(body) < skeletons.LONG_RUN else parse(body, places)
+
+
+Parse: TypeAlias = Callable[[Body, Places], Any]
+"""``parse``, or ``parse_bare`` if nothing needs sources."""
+
+
 def _without_runs(raw: Raw, extracted: Extracted) -> bytes:
     """Return a short body with marks for its runs, which go to ``extracted``; raise ``ValueError`` if it does not fit.
 

@@ -14,7 +14,6 @@ from app.errors import Malformed, clip
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.body import MAX_DIGITS, too_large
-from app.http.deadlines import Deadline
 from app.http.request import Request
 from app.requests.answering import Reply, answer
 from app.requests.brief import Reading
@@ -74,7 +73,7 @@ class Inference:
         known = self._known(lead, body)
         reply_coding = accepted_coding(request.headers)
         is_binary = known is not None and known.is_binary and reply_coding is None
-        read = partial(self._call, request.deadline, lead, reply_coding, known)
+        read = partial(self._call, request, lead, reply_coding, known)
         await answer(self.engine, request, read, body, self.model.op.owner, is_binary=is_binary)
 
     def _known(self, lead: int | None, body: Body) -> InferenceRequest | None:
@@ -84,19 +83,19 @@ class Inference:
         return known_request(self.model, bytes(body[:lead])) if lead else raw_request(self.model, len(body))
 
     def _call(
-        self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
+        self, request: Request, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
     ) -> Call:
         """Return the call of a request; ``known`` is its JSON, if that has been parsed already."""
         with Reading(self.model.op, self.model.operation, len(body)):
-            return self._read(deadline, lead, reply_coding, known, body)
+            return self._read(request, lead, reply_coding, known, body)
 
     def _read(
-        self, deadline: Deadline, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
+        self, request: Request, lead: int | None, reply_coding: str | None, known: InferenceRequest | None, body: Body
     ) -> Call:
         start = len(body) if lead is None else lead
-        inference = known or read_request(self.model, body if lead is None else bytes(body[:lead]))
+        inference = known or read_request(self.model, body if lead is None else bytes(body[:lead]), request.parse)
         if inference.timeout_s < math.inf:
-            deadline.shorten(inference.timeout_s)
+            request.deadline.shorten(inference.timeout_s)
         fields = inference.native(body, start)
         plan = self.plans.plan(OPERATIONS[self.model.operation], self.model.op, fields)
         finish = partial(_arrays, [requested.output for requested in inference.outputs], plan)

@@ -1,9 +1,8 @@
 """Parse a request for inference: strict JSON, followed by the bytes of binary tensors."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,9 +20,9 @@ from app.routes.openinference.parameters import (
 )
 from app.routes.protocol import name_list, type_variable
 from app.runtime.owned_cache import OwnedCache
-from app.tensors import fast_json, strict_json
 from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.dtypes import DType
+from app.tensors.fast_json import Parse, Place, parse_bare
 from app.tensors.json import read_shape
 from app.tensors.strict_json import Body
 
@@ -104,19 +103,16 @@ class InferenceRequest:
         return fields
 
 
-def _places(request: dict[str, Any]) -> Iterator[fast_json.Place]:
+def _places(request: dict[str, Any]) -> Iterator[Place]:
     """Yield the places of tensors in a request."""
     inputs = request.get("inputs")
     for item in cast("list[Any]", inputs) if isinstance(inputs, list) else ():
         yield cast("dict[str, Any]", item) if isinstance(item, dict) else {}, "data", Numbers
 
 
-_parse = partial(fast_json.parse, places=_places)
-
-
-def read_request(model: Model, raw: Body, parse: Callable[[Body], Any] = _parse) -> InferenceRequest:
+def read_request(model: Model, raw: Body, parse: Parse) -> InferenceRequest:
     """Parse the JSON of a request to a model; raises ``Malformed`` or ``Unprocessable``."""
-    fields = _object(parse(raw), (), _FIELDS)
+    fields = _object(parse(raw, _places), (), _FIELDS)
     if fields.get("model_name") not in (None, model.name):
         got = describe(fields["model_name"])
         raise wrong(("model_name",), "model_name differs from the path", expected=f"{model.name}, or none", got=got)
@@ -161,7 +157,7 @@ _known = OwnedCache[bytes, InferenceRequest](256)
 def known_request(model: Model, raw: bytes) -> InferenceRequest:
     """Return ``read_request`` from a cache: a client that repeats a request sends the same JSON each time."""
     known = _known.get(model, raw)
-    return known or _known.keep(model, raw, read_request(model, raw, strict_json.parse))
+    return known or _known.keep(model, raw, read_request(model, raw, parse_bare))
 
 
 def _object(value: Any, loc: Loc, known: Sequence[str]) -> Object:

@@ -56,6 +56,7 @@ from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.casting import Document
 from app.tensors.dtypes import DTYPES
+from app.tensors.fast_json import Parse
 from app.tensors.layouts import Encoding
 from app.tensors.strict_json import Body
 from ops import Array, Op
@@ -146,15 +147,14 @@ class _Computation:
     counters: Counters
 
     async def __call__(self, request: Request) -> None:
-        read = partial(self._call, _encoding(request))
+        read = partial(self._call, _encoding(request), request.parse)
         await answer(self.engine, request, read, await request.read(), self.op.owner)
 
-    def _call(self, encoding: Encoding, body: Body) -> Call:
+    def _call(self, encoding: Encoding, parse: Parse, body: Body) -> Call:
         with Reading(self.op, self.endpoint.operation, len(body)):
-            return self._read(encoding, body)
+            return self._read(encoding, _document(self.op, parse, body))
 
-    def _read(self, encoding: Encoding, body: Body) -> Call:
-        document = _document(self.op, body)
+    def _read(self, encoding: Encoding, document: Document) -> Call:
         native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         finish, write = partial(_with_zeros, self.endpoint, plan, native), partial(_write, encoding)
@@ -173,8 +173,8 @@ def _encoding(request: Request) -> Encoding:
     return FORMATS[accepted(request.headers, tuple(FORMATS))]
 
 
-def _document(op: Op, body: Body) -> Document:
-    return fields_of(body, partial(fast_json.parse, places=partial(places, op)))
+def _document(op: Op, parse: Parse, body: Body) -> Document:
+    return fields_of(body, lambda body: parse(body, partial(places, op)))
 
 
 def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Point, result: Any) -> Tree:
@@ -216,7 +216,7 @@ async def _abstract_eval(engine: Engine, op: Op, request: Request) -> None:
 
 def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:
     """Return the shapes and dtypes of the outputs; the values of the inputs are ignored."""
-    fields = object_at(_document(op, body), (), known=("inputs",), needed=("inputs",))
+    fields = object_at(_document(op, fast_json.parse_bare, body), (), known=("inputs",), needed=("inputs",))
     inputs = read_inputs(op, _without_abstract(op, fields["inputs"]))
     run = {"device": engine.device(None), "max_elements": engine.max_elements}
     spec = bind_spec(op, inputs.attrs, inputs.dtype, mode=op.modes[0], **run)

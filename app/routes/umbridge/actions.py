@@ -27,8 +27,8 @@ from app.requests.plans import Directions, Fields, Operation, Plan, Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge import nonfinite
 from app.routes.umbridge.models import Model, Models, Vector, relocate_errors
-from app.tensors import fast_json
 from app.tensors.casting import Numbers, describe
+from app.tensors.fast_json import Parse, Place
 from app.tensors.json import decode
 from app.tensors.layouts import Placeholder
 from app.tensors.strict_json import Body
@@ -113,9 +113,11 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def read_call(engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, user_agent: bytes) -> Call:
+def read_call(
+    engine: Engine, plans: Plans, models: Models, action: Action, body: Body, *, parse: Parse, user_agent: bytes
+) -> Call:
     """Return the call of a request. Check the model first, then its support for the action, then the other fields."""
-    fields = fields_of(body, partial(fast_json.parse, places=_places))
+    fields = fields_of(body, lambda body: parse(body, _places))
     op = models.op_at_hand(name_of(fields))
     with Reading(op, action.operation.name, len(body)):
         models.check(op)
@@ -150,7 +152,7 @@ def _native(models: Models, op: Op, action: Action, fields: Fields) -> tuple[Mod
     return model, native, select
 
 
-def _places(request: dict[str, Any]) -> list[fast_json.Place]:
+def _places(request: dict[str, Any]) -> list[Place]:
     """Return the places of vectors in a request."""
     return [(request, "input", list), (request, "sens", Numbers), (request, "vec", Numbers)]
 

@@ -81,7 +81,8 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     async def action(request: Request) -> None:
         body = await _body(request)
         user_agent = request.headers.get(b"user-agent", b"")
-        read = partial(read_call, engine, plans, models, ACTIONS[request.path], user_agent=user_agent)
+        call = partial(read_call, engine, plans, models, ACTIONS[request.path])
+        read = partial(call, parse=request.parse, user_agent=user_agent)
         await answer(engine, request, read, body, owner="")
 
     catalogue, computations = engine.counters("", "catalogue"), engine.counters("", "umbridge")
