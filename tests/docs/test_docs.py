@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
-ADD_A_NATIVE_OP = "docs/add-a-native-op.md"
+ADD_A_NATIVE_OP, PAGE_LIMITS = "docs/add-a-native-op.md", "docs/page-limits.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
 OPS, PYTHON_CLIENT = "docs/ops.md", "docs/python-client.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
@@ -92,9 +92,9 @@ def run(command: list[str], url: str, **options: Any) -> str:
     return done.stdout
 
 
-def printed(page: str, url: str) -> list[str]:
-    """Run a page's commands one after the other in one shell; return the output of each."""
-    script = "".join(f"{step.command}\nprintf '{MARK}'\n" for step in steps(page))
+def printed(page: str, url: str, first: str = ":") -> list[str]:
+    """Run a page's commands one after the other in one shell, after ``first``; return the output of each."""
+    script = f"{first}\n" + "".join(f"{step.command}\nprintf '{MARK}'\n" for step in steps(page))
     return run(["bash", "-euc", script], url).split(MARK)[:-1]
 
 
@@ -118,18 +118,18 @@ def same(one: Any, other: Any) -> bool:
     return math.isclose(one, other, rel_tol=DIGITS) if isinstance(one, float) else one == other
 
 
-def differences(page: str, url: str) -> list[tuple[str, str, str]]:
+def differences(page: str, url: str, first: str = ":") -> list[tuple[str, str, str]]:
     """Return each command whose output differs from the page: the command, the page's output, the real output."""
     commands = steps(page)
     return [
         (step.command, step.output, output)
-        for step, output in zip(commands, printed(page, url), strict=True)
+        for step, output in zip(commands, printed(page, url, first), strict=True)
         if not same(read(step.output), read(output))
     ]
 
 
 @needs_curl
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, ADD_AN_OP, ADD_A_NATIVE_OP) and steps(p)])
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, ADD_AN_OP, ADD_A_NATIVE_OP, PAGE_LIMITS) and steps(p)])
 def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
@@ -324,13 +324,14 @@ def test_the_limits_of_traces_match_the_code() -> None:
 
 
 def op_files() -> dict[str, str]:
-    """Return the files on the page about adding an op, by the names in the text before them."""
+    """Return the files on the pages about ops, by the names in the text before them."""
     files: dict[str, str] = {}
-    text, end = text_of(ADD_AN_OP), 0
-    for fence in FENCE.finditer(text):
-        if fence[1] == "python":
-            files[OP_FILE.findall(text[end : fence.start()])[-1]] = fence[2]
-        end = fence.end()
+    for page in (ADD_AN_OP, PAGE_LIMITS):
+        text, end = text_of(page), 0
+        for fence in FENCE.finditer(text):
+            if fence[1] == "python":
+                files[OP_FILE.findall(text[end : fence.start()])[-1]] = fence[2]
+            end = fence.end()
     return files
 
 
@@ -365,6 +366,12 @@ def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None
     assert differences(ADD_AN_OP, plugged.url) == []
 
 
+@needs_curl
+def test_what_a_page_cannot_say_is_written_as_described(plugged: ThreadedService) -> None:
+    definition = next(step for step in steps(ADD_AN_OP) if step.command.startswith("post()"))
+    assert differences(PAGE_LIMITS, plugged.url, first=definition.command) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, body in op_files().items() if DEFINES_OP in body])
 def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedService) -> None:
@@ -372,7 +379,7 @@ def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedServi
 
 
 def test_every_page_that_defines_an_op_has_a_test_that_checks_it() -> None:
-    assert [page for page in PAGES if DEFINES_OP in text_of(page)] == [ADD_A_NATIVE_OP, ADD_AN_OP]
+    assert [page for page in PAGES if DEFINES_OP in text_of(page)] == [ADD_A_NATIVE_OP, ADD_AN_OP, PAGE_LIMITS]
 
 
 @pytest.mark.parametrize("name", mistakes())
