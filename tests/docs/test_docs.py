@@ -28,6 +28,7 @@ from tests.threaded_service import ThreadedService
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP, PAGE_LIMITS = "docs/add-a-native-op.md", "docs/page-limits.md"
+PAGES_OF_OPS = [ADD_A_NATIVE_OP, ADD_AN_OP, PAGE_LIMITS]
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
 OPS, PYTHON_CLIENT = "docs/ops.md", "docs/python-client.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
@@ -129,7 +130,7 @@ def differences(page: str, url: str, first: str = ":") -> list[tuple[str, str, s
 
 
 @needs_curl
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, ADD_AN_OP, ADD_A_NATIVE_OP, PAGE_LIMITS) and steps(p)])
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, *PAGES_OF_OPS) and steps(p)])
 def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
@@ -379,7 +380,7 @@ def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedServi
 
 
 def test_every_page_that_defines_an_op_has_a_test_that_checks_it() -> None:
-    assert [page for page in PAGES if DEFINES_OP in text_of(page)] == [ADD_A_NATIVE_OP, ADD_AN_OP, PAGE_LIMITS]
+    assert [page for page in PAGES if DEFINES_OP in text_of(page)] == PAGES_OF_OPS
 
 
 @pytest.mark.parametrize("name", mistakes())
