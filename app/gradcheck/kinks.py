@@ -1,4 +1,4 @@
-"""Compare a gradient at special points: 0, ties, kinks, the ends of the domain.
+"""Compare a gradient, of either order, at special points: 0, ties, kinks, the ends of the domain.
 
 A function may have a kink there, and every subgradient is right: a gradient is right along a direction if it lies
 between the derivatives on both sides and nearby. The sides may differ from output to output. Directions that keep equal
@@ -9,7 +9,7 @@ all of dy to both is wrong.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -53,11 +53,17 @@ class Direction:
 
 
 def compare_one_sided(
-    target: Target, sample: Sample, objective: Objective, comparisons: Mapping[str | None, Comparison]
+    target: Target,
+    sample: Sample,
+    objective: Objective,
+    comparisons: Mapping[str | None, Comparison],
+    *,
+    kind: Literal["gradients", "products"] = "gradients",
 ) -> None:
-    """Compare the gradients with the derivatives of an objective on both sides of a sample, along several directions.
+    """Compare gradients with the derivatives of an objective on both sides of a sample, along several directions.
 
-    ``comparisons`` has one for each input, and one for the directions that move all inputs, under ``None``.
+    ``kind`` is that of the values which are the gradients of this objective. ``comparisons`` has one for each input,
+    and one for the directions that move all inputs, under ``None``.
     """
     directions = _directions(target, sample)
     try:
@@ -65,8 +71,8 @@ def compare_one_sided(
     except (OpFailed, Unprocessable):
         # The op raises beside the point, as at the end of its domain.
         return
-    gradients = {name: np.asarray(dx, np.float64) for name, dx in sample.of_kind("gradients").items()}
-    bounds = sample.error_bounds("gradients", target.widest)
+    gradients = {name: np.asarray(dx, np.float64) for name, dx in sample.of_kind(kind).items()}
+    bounds = sample.error_bounds(kind, target.widest)
     for k, direction in enumerate(directions):
         d, size = direction.moves, direction.size
         analytic = sample.total({name: dx * d[name] for name, dx in gradients.items()}) / size
@@ -78,16 +84,16 @@ def compare_one_sided(
         status = np.where(np.isfinite(analytic) & np.isfinite(middle), status, Status.NOT_FINITE)
         allowed = half + numeric_bar + bar
         comparisons[direction.alone].add(
-            np.nan_to_num(analytic), middle, allowed, status=status, **_where(sample, direction)
+            np.nan_to_num(analytic), middle, allowed, status=status, **_where(sample, direction, kind)
         )
 
 
-def _where(sample: Sample, direction: Direction) -> dict[str, Any]:
+def _where(sample: Sample, direction: Direction, kind: Literal["gradients", "products"]) -> dict[str, Any]:
     """Return the fields of ``Comparison.add`` that say where the numbers along a direction are."""
     if (name := direction.alone) is None:
-        some = calls(sample, ("gradients", next(iter(sample.vectors))), times=direction.moves)
+        some = calls(sample, (kind, next(iter(sample.vectors))), times=direction.moves)
         return {"index": sample.total_index, "calls": some}
-    some, index = calls(sample, ("gradients", name)), sample.index(name)
+    some, index = calls(sample, (kind, name)), sample.index(name)
     x, at = np.ravel(np.asarray(sample.point.inputs[name], np.float64)), direction.position
     if sample.is_elementwise:
         return {"index": index, "calls": some, "x": x}

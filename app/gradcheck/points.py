@@ -1,5 +1,6 @@
 """Draw the points of a check: random ones, many that are spread over the domain, and special ones."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ FAR_OUT = (-20.0, -10.0, -5.0, 5.0, 10.0, 20.0)
 NEAR = (2.0**-6, 2.0**-8, 2.0**-11, 2.0**-15, 2.0**-20)
 # Further special numbers of elementwise ops, and numbers outside of the default domain.
 ELEMENTWISE, OUTSIDE = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
+
+# How often a special number is in a row; and the most points of an elementwise op where all inputs have special ones.
+TWICE, COMBINED = 2, 32
 
 
 def size_of_numbers(op: Op, name: str) -> float:
@@ -69,9 +73,42 @@ def special(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generat
             yield {**draw(op, attrs, dtype, rng), name: np.full(shape_of(slots[name], THREES), number)}
     for _ in range(3):
         yield {slot.name: _from_few(op, slot, dtype, rng, choices.get(slot.name, ())) for slot in op.inputs}
+    yield from _combined(op, attrs, dtype, rng, choices) if is_elementwise else _some(op, attrs, dtype, rng, choices)
     yield from _equal_inputs(op, draw(op, attrs, dtype, rng), rng)
     rows = draw(op, attrs, dtype, rng)
     yield {name: np.broadcast_to(x[:1], x.shape).copy() if x.ndim > 1 else x for name, x in rows.items()}
+
+
+def _some(
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, choices: Mapping[str, Sequence[float]]
+) -> Iterator[dict[str, Array]]:
+    """Yield points with one special number twice in each row, in each column, and so on; and one with 0 everywhere."""
+    zeros = [name for name, numbers in choices.items() if 0 in numbers]
+    for name, numbers in choices.items():
+        shape = draw(op, attrs, dtype, rng)[name].shape
+        for axis in range(len(shape)) if numbers else ():
+            inputs = draw(op, attrs, dtype, rng)
+            x = np.array(inputs[name], np.float64)
+            if x.shape == shape and shape[axis] > TWICE:
+                ranks = np.argsort(rng.uniform(size=shape), axis=axis).argsort(axis=axis)
+                yield {**inputs, name: np.where(ranks < TWICE, 0.0 if name in zeros else rng.choice(numbers), x)}
+    if len(zeros) > 1:
+        inputs = draw(op, attrs, dtype, rng)
+        yield {**inputs, **{name: np.zeros_like(inputs[name]) for name in zeros}}
+
+
+def _combined(
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator, choices: Mapping[str, Sequence[float]]
+) -> Iterator[dict[str, Array]]:
+    """Yield points of an elementwise op where all inputs have special numbers: all combinations, or some."""
+    every = list(itertools.product(*choices.values())) if len(choices) > 1 else []
+    slots = {slot.name: slot for slot in op.inputs}
+    for i in map(int, rng.permutation(len(every))[:COMBINED]):
+        numbers = zip(choices, every[i], strict=True)
+        yield {
+            **draw(op, attrs, dtype, rng, THREES),
+            **{name: np.full(shape_of(slots[name], THREES), number) for name, number in numbers},
+        }
 
 
 def _equal_inputs(op: Op, drawn: Mapping[str, Array], rng: np.random.Generator) -> Iterator[dict[str, Array]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.autodiff.point import Arrays, Point
+from app.autodiff.point import Arrays, Point, blame_op
 from ops import Array, many
 
 
@@ -32,3 +32,10 @@ def has_reference(point: Point) -> bool:
         except BaseException:  # noqa: BLE001 - the op author's code may raise anything, or exit
             return False
     return True
+
+
+def is_singular(point: Point) -> bool:
+    """Whether the op declares that derivatives are infinite at a point by nature."""
+    op, inputs = point.op, {name: as_float64(x) for name, x in point.inputs.items()}
+    with blame_op(op, "singular"):
+        return op.singular is not None and bool(op.singular(inputs, point.spec.attrs))

@@ -13,7 +13,7 @@ from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.inner_errors import InnerErrors
-from app.gradcheck.reference import as_float64
+from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import NO_LOSSES, Losses, Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime.modes import Key
@@ -100,9 +100,7 @@ class Sample:
     @cached_property
     def is_singular(self) -> bool:
         """Whether the op declares that derivatives are infinite here by nature."""
-        op, inputs = self.point.op, {name: as_float64(x) for name, x in self.point.inputs.items()}
-        with blame_op(op, "singular"):
-            return op.singular is not None and bool(op.singular(inputs, self.point.spec.attrs))
+        return is_singular(self.point)
 
     @cached_property
     def has_loop(self) -> bool:

@@ -17,7 +17,7 @@ from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
 from app.gradcheck.options import Options
-from app.gradcheck.reference import has_reference
+from app.gradcheck.reference import has_reference, is_singular
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
 from app.runtime.cancellation import Checkpoint
@@ -236,8 +236,7 @@ class Target:
             # The least noise of each value among the samples; none where the op fails at one of them.
             every = [sample.rounding.noises for sample in self.subsamples]
             floors = {key: min(noises.get(key, 0.0) for noises in every) for key in every[0]}
-        samples = [sample_at(point, rng, self.magnitudes, floors, last=self.last) for point in accepted]
-        return [sample for sample in samples if not sample.is_singular]
+        return [sample_at(point, rng, self.magnitudes, floors, last=self.last) for point in accepted]
 
     @cached_property
     def near_samples(self) -> list[Sample]:
@@ -250,16 +249,15 @@ class Target:
         rng = self.rng("near")
         drawn = points_of.near_edges(self.op, self.attrs, self.widest, rng)
         points = self._accepted(drawn)[: max(1, len(self.sweep_samples))]
-        samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in points]
-        return [sample for sample in samples if not sample.is_singular]
+        return [sample_at(point, rng, self.magnitudes, last=self.last) for point in points]
 
     def _accepted(self, drawn: Iterable[Mapping[str, Array]]) -> list[Point]:
-        """Return the points that the op and its reference accept, as one if the op is elementwise."""
+        """Return the points that the op and its reference accept, as one if the op is elementwise; none is singular."""
         accepted = list[Point]()
         for inputs in drawn:
             with contextlib.suppress(Unprocessable):
                 point = self.bind(inputs, self.widest)
-                if has_reference(point):
+                if has_reference(point) and not is_singular(point):
                     accepted.append(point)
         if self.batching == "elementwise" and accepted:
             return [self._join([point.inputs for point in accepted])]

@@ -123,6 +123,20 @@ MUTANTS = (
         "allowed = 4 * half + numeric_bar + bar + 2\n",
         ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
     ),
+    Mutant("checks/second.py", 'kind="products")', 'kind="products") if False else None', ("no second order at 0",)),
+    Mutant(
+        "checks/adjoint.py",
+        "            _compare(target, sample, special)",
+        "            pass",
+        ("a slot of dy that is doubled at the end of the domain",),
+    ),
+    Mutant("points.py", "ranks < TWICE, 0.0", "ranks < 0, 0.0", ("TensorFlow's product of rows with two zeros",)),
+    Mutant(
+        "points.py",
+        "TWICE, COMBINED = 2, 32",
+        "TWICE, COMBINED = 2, 0",
+        ("no mixed second order where both inputs are 0",),
+    ),
     # The numeric derivative and its bars.
     Mutant(
         "comparison.py",
@@ -281,7 +295,7 @@ MUTANTS = (
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/sizes.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
     Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),
-    Mutant("checks/adjoint.py", "back_bar + forth_bar, index", "np.array(np.inf), index", tests=PLANTED),
+    Mutant("checks/adjoint.py", "back_bar + forth_bar, status", "np.array(np.inf), status", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),
     Mutant("company.py", "[key], 4 * bar", "[key], np.array(np.inf)", tests=ROWS),
@@ -292,8 +306,8 @@ MUTANTS = (
     Mutant("sizes.py", "if not points and len", "if points and len", ("two sizes that must be equal, wrong at 513",)),
     Mutant(
         "checks/sizes.py",
-        "sizes.BLOCKS if may_loop",
-        "() if may_loop",
+        "in (*sizes.BLOCKS, *(",
+        "in (*(sizes.BLOCKS if is_bounded else ()), *(",
         ("a transposed solve that ends after 126 steps",),
     ),
     Mutant("reshaped.py", "((n,), (n, 2))", "((n,),)", ("a matrix of 127 rows",)),

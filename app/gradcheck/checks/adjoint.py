@@ -6,13 +6,16 @@ import numpy as np
 
 from app.autodiff.point import Arrays
 from app.errors import OpFailed
+from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Array
+from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "adjoint"
+SIDES = "⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩"
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -31,11 +34,24 @@ def check(target: Target) -> Iterator[Finding]:
             except OpFailed as error:
                 yield Finding(place, "skipped", f"TensorFlow has no jvp here: {error.detail}")
                 return
-        back, back_bar = _inner_product(target, sample, "gradients", sample.vectors)
-        forth, forth_bar = _inner_product(target, sample, "slots", sample.cotangents)
-        some = calls(sample, ("slots", next(iter(sample.cotangents))), times=sample.cotangents)
-        comparison.add(forth, back, back_bar + forth_bar, index=sample.total_index, calls=some)
-    yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
+        _compare(target, sample, comparison)
+    yield comparison.finding(*SIDES)
+    special = Comparison(place, target.options.tolerances)
+    for sample in target.special_samples if target.last == "products" else ():
+        target.checkpoint()
+        if sample.is_computable:
+            _compare(target, sample, special)
+    if special.wrong:
+        yield from noted(target, [special.finding(*SIDES)])
+
+
+def _compare(target: Target, sample: Sample, comparison: Comparison) -> None:
+    back, back_bar = _inner_product(target, sample, "gradients", sample.vectors)
+    forth, forth_bar = _inner_product(target, sample, "slots", sample.cotangents)
+    # Check finite judges derivatives that are not finite.
+    status = np.where(np.isfinite(back) & np.isfinite(forth), Status.OK, Status.NOT_FINITE)
+    some = calls(sample, ("slots", next(iter(sample.cotangents))), times=sample.cotangents)
+    comparison.add(forth, back, back_bar + forth_bar, status=status, index=sample.total_index, calls=some)
 
 
 def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array]:

@@ -30,6 +30,8 @@ AGAINST = {
     Formula: "the declared formula",
 }
 
+BESIDE = "on both sides of 0, a tie, a kink or an end of the domain"
+
 
 def check(target: Target) -> Iterator[Finding]:
     """Check each input for each output in turn, with the cotangents of the other outputs 0."""
@@ -66,7 +68,7 @@ def _check_special(target: Target) -> Iterator[Finding]:
         # At a given point, a gradient that lies between the two sides of a kink proves nothing.
         if comparison.verdict == "fail" or (comparison.verdict == "pass" and not is_given):
             what = "the gradient along equal numbers" if name is None else f"d{name}"
-            against = "the derivative on both sides of 0, a tie, a kink or an end of the domain"
+            against = f"the derivative {BESIDE}"
             found = [comparison.finding(what, against)]
             yield from found if is_given else noted(target, found)
 

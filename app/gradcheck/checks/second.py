@@ -1,8 +1,8 @@
 """Second order: the gradients at x and dy, as independent leaves, for a random ddx at dx.
 
 At x, the reference is the numeric derivative of the op's own vjp (never of forward twice), or the second claim. At dy,
-it is always the numeric derivative of the op's own vjp. If both claims are derivatives, Σ c y²/2 is checked too, where
-dy depends on x.
+it is always the numeric derivative of the op's own vjp. At special points, the gradients at x must lie between the
+derivatives on both sides. If both claims are derivatives, Σ c y²/2 is checked too, where dy depends on x.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,12 @@ import numpy as np
 from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
-from app.gradcheck.checks.derivative import statuses
+from app.gradcheck.checks.derivative import BESIDE, statuses
 from app.gradcheck.claims import claim_function, claim_of, claim_rows
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula
+from app.gradcheck.kinks import compare_one_sided
 from app.gradcheck.objective import Objective
+from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import calls
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
@@ -60,6 +62,24 @@ def check(target: Target) -> Iterator[Finding]:
         yield comparison.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
     for name, comparison in squares.items():
         yield comparison.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
+    if not any(comparison.wrong for comparison in inputs.values()):
+        yield from noted(target, _at_special_points(target))
+
+
+def _at_special_points(target: Target) -> Iterator[Finding]:
+    """Check the gradients of the vjp at x where it may have a kink: there, any of its subgradients is right."""
+    comparisons: dict[str | None, Comparison] = {
+        name: Comparison(Place(NAME, 2, input=name, dtype=target.widest), target.options.tolerances)
+        for name in (*target.samples[0].vectors, None)
+    }
+    for sample in target.special_samples:
+        target.checkpoint()
+        if sample.is_computable and not isinstance(sample.claim.second, Formula):
+            compare_one_sided(target, sample, x_objective(target, sample), comparisons, kind="products")
+    for name, comparison in comparisons.items():
+        if comparison.verdict in ("fail", "pass"):
+            what = "the second order along equal numbers" if name is None else f"d⟨vjp, v⟩/d{name}"
+            yield comparison.finding(what, f"the derivative of its own vjp {BESIDE}")
 
 
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:

@@ -189,7 +189,16 @@ OPS = collected(
         ),
         lambda x: [[mp.fprod(row[: i + 1]) for i in range(len(row))] for row in x],
     ),
-    Hard(of_rows("row_product", lambda x: tf.reduce_prod(x, axis=-1), lambda x: x.prod(axis=-1), ("N",))),
+    # Where a row has two zeros, TensorFlow's own second order is wrong.
+    Hard(
+        of_rows(
+            "row_product",
+            lambda x: tf.reduce_prod(x, axis=-1),
+            lambda x: x.prod(axis=-1),
+            ("N",),
+            inputs=(Input("x", BOTH, ("N", "M"), domain=(0.25, 3.0)),),
+        )
+    ),
     Hard(
         of_rows(
             "running_logsumexp",
