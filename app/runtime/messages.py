@@ -9,7 +9,7 @@ import re
 import tensorflow as tf
 
 from app.errors import MAX_TEXT, clip
-from ops import replace_paths
+from ops import replace_paths, without_terminal_codes
 
 # Longer texts are cut in the middle: TensorFlow puts the reason at the beginning or at the end.
 KEPT = 1 << 13
@@ -21,8 +21,7 @@ _CONVERSION = re.compile(
     r"tf2xla conversion failed while converting [^\n]*?\]\. |Run with TF_DUMP\S* and \S* to obtain[^\n]*?\. "
 )
 _NODE = re.compile(r"\{\{[^{}]*+\}\}|\[\[[^\[\]]*+\]\]|\[Op:[^\[\]]*+\]( name: $)?")
-# Keras colors its errors for terminals, and ends them with the arguments of the call.
-_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*+[A-Za-z]")
+# Keras ends its errors with the arguments of the call.
 _ARGUMENTS = "\nArguments received by "
 _FRAME = re.compile(r"File \"[^\"\n]*+\", line \d+")
 _NOISE = (
@@ -45,7 +44,7 @@ def text_of(error: BaseException) -> str:
         text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     except Exception:  # noqa: BLE001 - the author's __str__ may raise anything
         return ""
-    return _TERMINAL_CODE.sub("", text if len(text) <= 2 * KEPT else f"{text[:KEPT]}\n{text[-KEPT:]}")
+    return without_terminal_codes(text if len(text) <= 2 * KEPT else f"{text[:KEPT]}\n{text[-KEPT:]}")
 
 
 def message_of(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from app.telemetry.line_writer import STDERR
+from ops import without_terminal_codes
 
 # A traceback contains the message of an exception, which may have any length.
 MAX_TEXT = 1 << 16
@@ -74,7 +75,8 @@ def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
 
 
 def _bounded(text: str) -> str:
-    """Return a text in Unicode, cut in the middle if it is too long."""
+    """Return a text in Unicode without terminal codes, cut in the middle if it is too long."""
+    text = without_terminal_codes(text)
     half = MAX_TEXT // 2
     if len(text) > MAX_TEXT:
         text = f"{text[:half]}\n[{len(text) - MAX_TEXT} characters left out]\n{text[-half:]}"

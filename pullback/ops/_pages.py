@@ -30,6 +30,7 @@ import tensorflow as tf
 # Private: see ``_check_tensorflow``.
 from tensorflow.python.eager import context
 
+from pullback.ops._faults import without_terminal_codes
 from pullback.ops._native import OWN, NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
@@ -249,7 +250,7 @@ def _location(error: BaseException, path: Path) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:MAX_READ]
+        return without_terminal_codes(str(error)[:MAX_READ])
     except BaseException:  # noqa: BLE001 - the author's __str__ may raise anything
         return ""
 

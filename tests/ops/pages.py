@@ -119,6 +119,7 @@ WRONG: dict[str, Wrong] = {
     ),
     "an exception with half a letter": starting_with(r"raise ValueError('\ud800')", "ValueError: ?"),
     "an exception of a million letters": starting_with("raise ValueError('a' * 10**6)", "ValueError: aaa", "…"),
+    "an exception with terminal codes": starting_with(r"raise ValueError('\x1b[1mred\x1b[0m')", "ValueError: red;"),
     "a missing name": starting_with("from ops import costum_gradient", "ImportError", "costum_gradient"),
     "a missing module": starting_with("import no_such_module", "ModuleNotFoundError", "no_such_module"),
     "recursion": starting_with("f = lambda: f(); f()", "RecursionError"),

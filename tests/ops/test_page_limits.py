@@ -1,11 +1,14 @@
 """What a page cannot do: the error names what it uses, and the cure, in each mode in which it fails."""
 
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from app.errors import OpFailed
 from app.runtime.messages import message_of
+from app.telemetry.log import TextFormatter
 from ops import MODES, Example, Input, Op, Output, custom_gradient
 from tests.ops.cases import Case, answer
 
@@ -182,3 +185,6 @@ def test_messages_have_no_terminal_codes() -> None:
     """Keras adds them, and the arguments of the call after the reason."""
     text = "Exception when calling f().\n\n\x1b[1mno weights\x1b[0m\n\nArguments received by f():\n  • x"
     assert message_of(ValueError(text)) == "Exception when calling f(). no weights"
+    record = logging.makeLogRecord({"msg": "failed", "exc_info": (ValueError, ValueError(text), None)})
+    assert "no weights" in TextFormatter().format(record)
+    assert "\x1b" not in TextFormatter().format(record)
