@@ -1,7 +1,7 @@
-"""Checks without a service: this process has imported TensorFlow, and a copy of it runs each request.
+"""Checks without a service: this process has imported TensorFlow, and copies of it run each request.
 
-A copy is ready in milliseconds, loads the pages as they are now, and leaves nothing behind: TensorFlow frees neither a
-trace nor a registered gradient. ``pullback/local_checks.py`` is the other side.
+One copy loads the pages as they are now, and asks a fork server, which is another copy, for a process for each op. All
+end with the request, and leave nothing behind. ``pullback/local_checks.py`` is the other side.
 """
 
 import asyncio
@@ -10,94 +10,110 @@ import logging
 import logging.config
 import math
 import os
-import selectors
+import select
 import signal
 import socket
 import traceback
+from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from app.autodiff.admission import admit
 from app.errors import CannotStart, PullbackError, Unprocessable
-from app.execution.assembly import build, registered
+from app.execution import fork_server
+from app.execution.assembly import build, registered, registry_of
+from app.execution.check_messages import BROKEN, Setup
+from app.execution.check_pool import CheckPool
+from app.execution.check_process import ForkServer, ending_of
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
-from app.graphs.installed import ENDING, with_graphs
 from app.requests.fields import read
 from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
 from app.routes.native.nonfinite import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
-from app.runtime.forks import fork, signal_at_parents_death
-from app.runtime.journal import JOURNAL
+from app.runtime.forks import Fork, fork, signal_at_parents_death
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
-from app.telemetry.printed import SUBJECT, Prints
+from app.telemetry.printed import Prints
 from app.tensors.strict_json import dumps
-from ops import Op, Registry, pages_of, register
-from pullback.service_folder import SERVICE
+from ops import Registry, Unavailable
 
-OWN, PATH = SERVICE / "ops", "/v1/checks"
-MAX_MESSAGE, BROKEN = 1 << 20, 70
+PATH = "/v1/checks"
+MAX_MESSAGE = 1 << 20
+# A page whose import takes longer is unavailable; it is looked at once in this time.
+LOAD_S = 30.0
 
 
 def main(descriptor: int) -> NoReturn:
     """Run the request in each message on the socket ``descriptor``; end with the socket.
 
-    A message is JSON, and comes with the pipe for its events. A new message ends the request that still runs. If a copy
-    ends with a status other than 0, the last line in the pipe has the status and the last evaluation.
+    A message is JSON, and comes with the pipe for its events. A new message ends the request that still runs. If the
+    copy that loads the pages ends with a status other than 0, or one of them takes too long, another one leaves out the
+    page; if it ends so after that, the last line in the pipe has what it ended with.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
-    running, pipe, memory = 0, -1, os.memfd_create("journal")
-    prints: Prints | None = None
-    os.ftruncate(memory, journal.SIZE)
-    with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        watched = -1
-        while True:
-            for key, _ in selector.select():
-                message, pipes = b"", list[int]()
-                if key.fileobj is control:
-                    message, pipes, *_ = socket.recv_fds(control, MAX_MESSAGE, 1)
-                if running and prints is not None:
-                    if key.fileobj is control:
-                        os.kill(running, signal.SIGKILL)
-                    status = os.waitstatus_to_exitcode(os.waitpid(running, 0)[1])
-                    prints.wait()  # the command line may end this process when it has read the last event
-                    selector.unregister(watched)
-                    if status and key.fileobj is not control:
-                        _write(pipe, {"event": "ended", "status": status, "evaluation": journal.read(memory)})
-                    os.close(watched)
-                    os.close(pipe)
-                    running = 0
-                if key.fileobj is control:
-                    if not message:
-                        os._exit(0)
-                    (pipe,) = pipes
-                    journal.clear(memory)
-                    running, prints = _fork(message, pipe, control, memory)
-                    watched = os.pidfd_open(running)
-                    selector.register(watched, selectors.EVENT_READ)
-                break  # other events may belong to the request that has just ended
+    request: _Request | None = None
+    while True:
+        watched = [] if request is None else [request.watched]
+        ready, _, _ = select.select([control, *watched], [], [], LOAD_S)
+        if control in ready:
+            message, pipes, *_ = socket.recv_fds(control, MAX_MESSAGE, 1)
+            if request is not None:
+                request.kill()
+                request.wait()
+                request.close()
+            if not message:
+                os._exit(0)
+            request = _Request(json.loads(message), pipes[0])
+            request.start(control)
+        elif request is not None and not ready:
+            request.kill_if_stuck()
+        elif request is not None and (status := request.wait()):
+            if request.leave_out_page(status):
+                request.start(control)
+                continue
+            _write(request.pipe, {"event": "ended", "status": ending_of(status)})
+            request.close()
+            request = None
+        elif request is not None:
+            request.close()
+            request = None
 
 
-def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> tuple[int, Prints]:
-    """Return the id of a copy of this process that runs the request in ``message``, and what it prints."""
-    with Prints() as prints:
-        if pid := fork():
-            return pid, prints
+class _Request:
+    """A request, and the copy of this process that runs it.
+
+    ``broken`` has why pages cannot be imported. ``watched`` is readable when the copy has ended.
+    """
+
+    def __init__(self, message: dict[str, Any], pipe: int) -> None:
+        """Start nothing yet."""
+        self.pipe, self.broken = pipe, dict[str, str]()
+        self._message, self._page, self._memory = message, "", os.memfd_create("page")
+        os.ftruncate(self._memory, journal.SIZE)
+
+    def start(self, control: socket.socket) -> None:
+        """Start a copy."""
+        journal.clear(self._memory)
+        with Prints() as self._prints:
+            if not (pid := fork()):
+                self._run(control)
+        self._copy, self.watched = Fork(pid), os.pidfd_open(pid)
+
+    def _run(self, control: socket.socket) -> NoReturn:
         status = BROKEN
         try:
             signal_at_parents_death(signal.SIGKILL)
             control.close()
-            prints.enter()
-            JOURNAL.keep_in(memory)
-            asyncio.run(_run(json.loads(message), pipe))
+            server = _ForkedServer(self.pipe)  # before any thread runs
+            self._prints.enter()
+            asyncio.run(_run(self._message, self.broken, self.pipe, self._memory, server))
             status = 0
         except BrokenPipeError:
             status = 0  # the command line has closed the pipe
@@ -107,76 +123,103 @@ def _fork(message: bytes, pipe: int, control: socket.socket, memory: int) -> tup
             STDERR.flush()
             os._exit(status)
 
+    def kill(self) -> None:
+        """End the copy; the processes of its checks end with it."""
+        self._copy.kill()
 
-async def _run(message: dict[str, Any], pipe: int) -> None:
+    def wait(self) -> int:
+        """Wait for the end of the copy, and until what it has printed is written; return its exit code."""
+        status = self._copy.wait()
+        self._prints.wait()  # the command line may end this process when it has read the last event
+        os.close(self.watched)
+        return status
+
+    def kill_if_stuck(self) -> None:
+        """End the copy if it still imports the same page as at the last call."""
+        last, self._page = self._page, journal.read(self._memory)
+        if self._page and self._page == last:
+            self.broken[self._page] = f"its import takes longer than {LOAD_S:g} s"
+            self.kill()
+
+    def leave_out_page(self, status: int) -> bool:
+        """Note the page that the copy imported when it ended with ``status``; return whether it imported one."""
+        if not (page := journal.read(self._memory)):
+            return False
+        self.broken.setdefault(page, f"its import ends the process with {ending_of(status)}")
+        return True
+
+    def close(self) -> None:
+        """End the stream of events; the copy must have ended."""
+        os.close(self.pipe)
+        os.close(self._memory)
+
+
+class _ForkedServer(ForkServer):
+    """A fork server that is a copy of this process."""
+
+    def __init__(self, pipe: int) -> None:
+        """Start it, without the pipe for events."""
+        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        with other:
+            if not (pid := fork()):
+                try:
+                    os.close(pipe)
+                    self._control.close()
+                    os.setsid()
+                    fork_server.main(other.detach())
+                finally:
+                    os._exit(BROKEN)  # it must not go on as a second main process
+        self._process = Fork(pid)
+
+
+async def _run(message: dict[str, Any], broken: Mapping[str, str], pipe: int, memory: int, server: ForkServer) -> None:
     """Load the pages of a request, run its checks, and write their events."""
     try:
-        engine = _engine([Path(page) for page in message["pages"]])
+        pages = [page for page in map(Path, message["pages"]) if str(page) not in broken]
+        unavailable = [Unavailable(Path(page).name.partition(".")[0], why) for page, why in broken.items()]
+        engine, pool = _engine(pages, unavailable, memory, server)
         engine.scheduler.start()
         request = read(json.dumps(message["request"]).encode(), ChecksRequest)
         requested = Requested.of(engine, request)
-        limits = Limits(math.inf).within(request.budget_s)
+        limits = Limits(math.inf, op_s=engine.check_op_s).within(request.budget_s)
         async with aclosing(requested.events(engine, limits)) as events:
             async for event in events:
-                if event["event"] == "progress":
-                    SUBJECT.begin(f"op {event['op']}")
-                elif event["event"] == "report":
-                    SUBJECT.begin()
                 _write(pipe, event)
+        await pool.close()
     except (PullbackError, CannotStart) as error:
         problem = error if isinstance(error, PullbackError) else Unprocessable(str(error))
         _write(pipe, {"event": "error", "problem": problem.document(PATH)})
 
 
-class _Once(logging.Filter):
-    """Pass each message once: an op that fails at every point would otherwise log a stack trace for each."""
+def _engine(
+    pages: list[Path], unavailable: list[Unavailable], memory: int, server: ForkServer
+) -> tuple[Engine, CheckPool]:
+    """Return an engine with the ops of these pages and graphs, if there are any, else with those of a service here.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen = set[str]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the message is new."""
-        message = record.getMessage()
-        is_new = message not in self._seen
-        self._seen.add(message)
-        return is_new
-
-
-def _engine(pages: list[Path]) -> Engine:
-    """Return an engine with the ops of these pages and graphs; without any, with those of a service here."""
-    settings = Settings().model_copy(update={"check_processes": 0, "metrics": False, "keys_file": None})
+    It notes the page that it imports in ``memory``. Checks run in forks by ``server``, one for each core.
+    """
+    settings = Settings()
+    own = len(os.sched_getaffinity(0)) if "check_processes" not in settings.model_fields_set else 0
+    count = own or max(1, settings.check_processes)
+    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
+    settings = settings.model_copy(update=alone)
     logging.config.dictConfig(logging_config(settings.log))
-    # TensorFlow warns at every trace of an op that it cannot vectorize.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     share_cores(1)
+
+    def load(settings: Settings) -> Registry:
+        if not pages and not unavailable:
+            return registered(settings)
+        found = registry_of(pages, lambda page: journal.note(memory, str(page)))
+        return replace(found, unavailable=(*found.unavailable, *unavailable))
+
     # Each unavailable page is in the first event.
     logging.disable(logging.WARNING)
-    engine, _ = build(settings, (lambda _: _of_pages(pages)) if pages else registered)
+    engine, _ = build(settings, load)
     logging.disable(logging.NOTSET)
-    logging.getLogger("pullback").addFilter(_Once())
-    return engine
-
-
-def _of_pages(pages: list[Path]) -> Registry:
-    """Return the ops of these pages and graphs; a graph finds the other ops of its folder, and those of the service."""
-    folders = dict.fromkeys(page.parent for page in pages if page.name.endswith(ENDING))
-    if not folders:
-        own = [page.stem for page in pages if page.parent == OWN]
-
-        def admit_beside_own(op: Op) -> None:
-            if op.name not in own and (OWN / f"{op.name}.py").exists():
-                raise ValueError(f"ops/{op.name}.py defines the op {op.name!r} too; rename one")
-            admit(op)
-
-        return register(pages, admit_beside_own)
-    every = dict.fromkeys([*pages_of([OWN, *folders]), *(page for page in pages if page.suffix == ".py")])
-    found = with_graphs(register([*every], admit), folders, admit)
-    names = {name for name, page in found.pages.items() if page in pages}
-    lost = [page.name.removesuffix(ENDING).removesuffix(".py") for page in pages]
-    unavailable = [each for each in found.unavailable if each.name.rpartition("/")[2] in lost]
-    ops = {name: op for name, op in found.ops.items() if name in names}
-    return Registry(ops, tuple(unavailable), {name: found.pages[name] for name in names}, found.stale)
+    journal.clear(memory)
+    pool = CheckPool(Setup(settings, None, pages=tuple(pages)), count, settings.check_memory_mb, server)
+    return replace(engine, check_pool=pool), pool
 
 
 def _write(pipe: int, event: dict[str, Any]) -> None:

@@ -82,6 +82,7 @@ class Settings(BaseSettings):
     )
     check_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of checks.")
     checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")
+    check_op_s: float = Field(default=120.0, gt=0, le=86400, description="Limit of the checks of one op of a stream.")
     check_work: int = Field(
         default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."
     )

@@ -2,8 +2,9 @@
 
 import gc
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -21,7 +22,7 @@ from app.execution.sources import Sources
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.graphs.folder import GraphFolder
-from app.graphs.installed import with_graphs
+from app.graphs.installed import ENDING, with_graphs
 from app.graphs.store import KEPT
 from app.runtime import cancellation, python_functions
 from app.runtime.devices import default_device, devices, share_gpus
@@ -32,11 +33,12 @@ from app.telemetry.counters import not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 from app.telemetry.triton_names import TritonRegistry
-from ops import Registry, RegistryError, discover
+from ops import Op, Registry, RegistryError, discover, pages_of, register
 from pullback.service_folder import SERVICE
 
 # How many more objects than at the last collection start the next one.
 COLLECTED = 20_000
+OWN = SERVICE / "ops"
 
 log = logging.getLogger("pullback")
 
@@ -44,6 +46,36 @@ log = logging.getLogger("pullback")
 def registered(settings: Settings) -> Registry:
     """Return the ops that are served with these settings. Raises ``RegistryError`` if they cannot be registered."""
     return with_graphs(discover(settings.ops_path, admit), settings.ops_path, admit)
+
+
+def registry_of(pages: Sequence[Path], begin: Callable[[Path], object] = bool) -> Registry:
+    """Return the ops of these pages and graphs; a graph finds the other ops of its folder, and those of the service.
+
+    ``begin`` is called with each page before it is imported.
+    """
+    folders = dict.fromkeys(page.parent for page in pages if page.name.endswith(ENDING))
+    if not folders:
+        own = [page.stem for page in pages if page.parent == OWN]
+
+        def admit_beside_own(op: Op) -> None:
+            if op.name not in own and (OWN / f"{op.name}.py").exists():
+                raise ValueError(f"ops/{op.name}.py defines the op {op.name!r} too; rename one")
+            admit(op)
+
+        return register(_announced(pages, begin), admit_beside_own)
+    every = dict.fromkeys([*pages_of([OWN, *folders]), *(page for page in pages if page.suffix == ".py")])
+    found = with_graphs(register(_announced(every, begin), admit), folders, admit)
+    names = {name for name, page in found.pages.items() if page in pages}
+    lost = [page.name.removesuffix(ENDING).removesuffix(".py") for page in pages]
+    unavailable = [each for each in found.unavailable if each.name.rpartition("/")[2] in lost]
+    ops = {name: op for name, op in found.ops.items() if name in names}
+    return Registry(ops, tuple(unavailable), {name: found.pages[name] for name in names}, found.stale)
+
+
+def _announced(pages: Iterable[Path], begin: Callable[[Path], object]) -> Iterator[Path]:
+    for page in pages:
+        begin(page)
+        yield page
 
 
 def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) -> tuple[Engine, Metrics | None]:
@@ -57,7 +89,7 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
     share_gpus(settings.gpu_memory_mb)
     sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None
     registry, known = _registry(settings, ops), devices()
-    if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != SERVICE / "ops"}:
+    if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != OWN}:
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
     graph_folder = GraphFolder(settings.graphs_path, KEPT)
@@ -78,6 +110,7 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
         settings.max_elements,
         settings.deadline_s,
         settings.checks_s,
+        settings.check_op_s,
         settings.check_work,
         metrics.counters if metrics else not_recorded,
         lifecycle,

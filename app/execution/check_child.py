@@ -13,9 +13,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from app.autodiff.admission import admit
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
-from app.execution.assembly import build, registered
+from app.execution.assembly import build, registered, registry_of
 from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
@@ -26,7 +25,6 @@ from app.runtime.journal import JOURNAL
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
-from ops import register
 
 log = logging.getLogger("pullback")
 
@@ -53,6 +51,9 @@ def run_checks(connection: Connection, journal: int) -> None:
     try:
         order: Order = connection.recv()
         logging.config.dictConfig(logging_config(order.setup.settings.log))
+        # What TensorFlow logs of a failure to trace or to vectorize an op is in the findings.
+        logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
+        log.addFilter(_Once())
         SUBJECT.begin(f"op {order.job.op}")
         engine = _engine(order)
     except (EOFError, ConnectionError):
@@ -64,15 +65,32 @@ def run_checks(connection: Connection, journal: int) -> None:
     asyncio.run(child.run(engine, order))
 
 
+class _Once(logging.Filter):
+    """Pass each message once: an op that fails at every point would otherwise log a stack trace for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the message is new."""
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
 def _engine(order: Order) -> Engine:
     """Return an engine with the ops that a check needs. Raises ``CannotStart`` if it cannot have them."""
     setup, page = order.setup, order.page
     share_cores(setup.settings.workers)
     # The service has logged these warnings already, such as those about unavailable ops.
     logging.disable(logging.WARNING)
-    engine, _ = build(setup.settings, registered if page is None else lambda _: register([page], admit))
+    pages = setup.pages if page is None else (page,)
+    engine, _ = build(setup.settings, (lambda _: registry_of(pages)) if pages else registered)
     logging.disable(logging.NOTSET)
-    if changed := [name for name in setup.sources.changed() if is_code(name) and name not in setup.changing]:
+    now = setup.sources.changed() if setup.sources else []
+    if changed := [name for name in now if is_code(name) and name not in setup.changing]:
         log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
         STDERR.flush()
         raise CannotStart("files have changed since the service read them, which its log names; restart the service")

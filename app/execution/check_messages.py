@@ -21,14 +21,16 @@ BROKEN = 70
 
 @dataclass(frozen=True)
 class Setup:
-    """What all processes have in common: the settings, and the files that the service has read.
+    """What all processes have in common: the settings, and the files that must not change.
 
-    ``changing`` are those that the ops write while they are loaded.
+    ``changing`` are those of them that the ops write while they are loaded. The ops are those of ``pages`` if there
+    are any, else those of the settings.
     """
 
     settings: Settings
-    sources: Sources
-    changing: frozenset[str]
+    sources: Sources | None
+    changing: frozenset[str] = frozenset()
+    pages: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

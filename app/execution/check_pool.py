@@ -17,11 +17,11 @@ STOPPING = "the service is shutting down and cannot finish this check: try again
 class CheckPool:
     """The processes of checks, of which at most ``count`` run at a time. One that uses ``memory_mb`` is ended."""
 
-    def __init__(self, setup: Setup, count: int, memory_mb: int) -> None:
-        """Start nothing yet."""
-        self.setup, self.memory_mb, self.is_stopping = setup, memory_mb, False
+    def __init__(self, setup: Setup, count: int, memory_mb: int, server: ForkServer | None = None) -> None:
+        """Start nothing yet; the first fork server may be this one."""
+        self.setup, self.count, self.memory_mb, self.is_stopping = setup, count, memory_mb, False
         self._places, self._running = asyncio.Semaphore(count), set[CheckProcess]()
-        self._server: ForkServer | None = None
+        self._server = server
 
     def start(self) -> None:
         """Start the fork server, ahead of the first check. If it cannot start, the first check tries again."""

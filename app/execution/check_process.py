@@ -17,6 +17,7 @@ from typing import TextIO
 
 from app.execution.check_messages import BROKEN, FORK, KILL, Dead, Message, Order, read
 from app.runtime import journal
+from app.runtime.forks import Fork
 
 log = logging.getLogger("pullback")
 
@@ -52,7 +53,7 @@ class ForkServer:
         self._control.setblocking(False)
         with other, ExitStack() as unless_started:
             unless_started.callback(self._control.close)
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] | Fork = subprocess.Popen(
                 [sys.executable, "-c", f"{code}; main({other.fileno()})"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,

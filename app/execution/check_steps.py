@@ -14,23 +14,30 @@ from app.gradcheck.pace import in_order
 from app.gradcheck.report import DEADLINE, Report, Step
 from app.telemetry.counters import NOT_RECORDED, Counters
 
+OP_BUDGET = "raise PULLBACK_CHECK_OP_S, or request fewer checks, modes or dtypes"
 BUDGET = "raise budget_s (--seconds), or request fewer checks, modes or dtypes"
 
 
 class Limits(NamedTuple):
     """How long the steps of a check may run: all of them until a time of ``time.monotonic``, each for ``step_s``.
 
-    ``cure`` says how to allow all of them more time.
+    Those of one op may run for ``op_s``. ``cure`` says how to allow all of them more time.
     """
 
     until: float
     cure: str = DEADLINE
     step_s: float = math.inf
+    op_s: float = math.inf
 
     def within(self, budget_s: float | None) -> Self:
         """Return these limits, and no more than ``budget_s`` seconds from now."""
         until = math.inf if budget_s is None else time.monotonic() + budget_s
         return self._replace(until=until, cure=BUDGET) if until < self.until else self
+
+    def of_op(self) -> Self:
+        """Return the limits of an op whose checks begin now."""
+        until = time.monotonic() + self.op_s
+        return self._replace(until=until, cure=OP_BUDGET) if until < self.until else self
 
     def step(self) -> tuple[float, str]:
         """Return when a step that begins now must end, and how to allow it more time."""
@@ -73,12 +80,13 @@ class CheckerInService:
 
     async def steps(self, check: Check) -> AsyncGenerator[Step]:
         """Run the steps: see ``Checker``."""
+        limits = check.limits.of_op()
         for step in in_order(check.report):
-            if check.is_late:
-                step.cure = check.limits.cure
+            if time.monotonic() >= limits.until:
+                step.cure = limits.cure
                 continue
             yield step
-            deadline, step.cure = check.limits.step()
+            deadline, step.cure = limits.step()
             with suppress(DeadlinePassed):
                 await self.scheduler.run(
                     step.run, queue="check", deadline=deadline, owner=check.owner, counters=check.counters

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.errors import Overloaded
@@ -60,11 +60,12 @@ class CheckerInProcesses:
 
     async def _try(self, check: Check, begin: Callable[[Step], None], *, is_last: bool) -> bool:
         """Run the steps in a process; unless this ``is_last``, return ``False`` if others may have ended it."""
-        run, page = _Run(check, self.pool, begin, is_last), self.pages.get(check.job.op.partition(".")[0])
+        page, run = self.pages.get(check.job.op.partition(".")[0]), _Run(check, self.pool, begin, is_last)
         try:
             async with self.pool.process(check.limits.until) as process:
                 if process is None:
                     return True
+                check = run.check = replace(check, limits=check.limits.of_op())
                 own = page if page is not None and page.suffix == ".py" else None
                 await process.order(Order(self.pool.setup, own, check.job, check.limits, check.owner))
                 return await run.follow(process)

@@ -49,10 +49,10 @@ class NotAtHand(Exception):
 class Engine:
     """The service behind its routes.
 
-    ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``check_work`` limits the
-    numbers that one numeric derivative may request from an op. ``counters`` returns the counters of an operation on an
-    op. Checks run in the processes of ``check_pool``, without it on the scheduler. ``graph_folder`` has the posted
-    graphs, ``last_checks`` the last verdicts.
+    ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks, ``check_op_s`` that of one op
+    of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
+    the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
+    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts.
     """
 
     registry: Registry
@@ -63,6 +63,7 @@ class Engine:
     max_elements: int
     deadline_s: float
     checks_s: float
+    check_op_s: float
     check_work: int
     counters: Count
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
@@ -106,6 +107,11 @@ class Engine:
         if self.check_pool is None:
             return CheckerInService(self.scheduler)
         return CheckerInProcesses(self.check_pool, self.registry.pages)
+
+    @property
+    def checks_at_once(self) -> int:
+        """How many checks of a stream run at the same time."""
+        return 1 if self.check_pool is None else self.check_pool.count
 
     async def _check(self, run: CheckRun, call: Call) -> Any:
         allowed = Limits(with_time_to_answer(call.deadline))

@@ -37,7 +37,7 @@ def main(descriptor: int) -> NoReturn:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wake)
-    control, pipes = socket.socket(fileno=descriptor), dict[int, int]()
+    control, pipes = socket.socket(fileno=descriptor), dict[int, tuple[int, Prints]]()
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -49,7 +49,7 @@ def main(descriptor: int) -> NoReturn:
                     continue
                 message, descriptors, *_ = socket.recv_fds(control, MAX_MESSAGE, DESCRIPTORS)
                 if message == FORK:
-                    _add(descriptors, [descriptor, woken, wake, *pipes.values()], pipes)
+                    _add(descriptors, [descriptor, woken, wake, *(pipe for pipe, _ in pipes.values())], pipes)
                     continue
                 for pid in [int(message.removeprefix(KILL))] if message else [*pipes]:
                     if pid in pipes:
@@ -59,15 +59,15 @@ def main(descriptor: int) -> NoReturn:
                     os._exit(0)
 
 
-def _add(descriptors: list[int], others: list[int], pipes: dict[int, int]) -> None:
+def _add(descriptors: list[int], others: list[int], pipes: dict[int, tuple[int, Prints]]) -> None:
     """Fork a process with these descriptors, without ``others``; where this fails, its pipe closes without an id."""
     try:
         connection, journal, pipe = descriptors
-        pid = _fork(connection, journal, [*others, pipe])
+        pid, prints = _fork(connection, journal, [*others, pipe])
     except (OSError, ValueError, RuntimeError):  # no process, memory, descriptor or thread is left
         traceback.print_exc()
     else:
-        pipes[pid] = descriptors.pop()
+        pipes[pid] = descriptors.pop(), prints
         _tell(pipe, pid)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -81,12 +81,12 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _fork(connection: int, journal: int, others: list[int]) -> int:
-    """Return the id of a copy of this process, which runs checks; close ``others`` in the copy."""
+def _fork(connection: int, journal: int, others: list[int]) -> tuple[int, Prints]:
+    """Return the id of a copy of this process, which runs a check, and what it prints; close ``others`` in the copy."""
     parent = os.getpid()
     with Prints() as prints:
         if pid := fork():
-            return pid
+            return pid, prints
         try:
             signal_at_parents_death(signal.SIGKILL)
             os.setsid()
@@ -103,15 +103,16 @@ def _fork(connection: int, journal: int, others: list[int]) -> int:
             os._exit(BROKEN)
 
 
-def _reap(pipes: dict[int, int]) -> None:
-    """Report the status of each process that has ended, and kill those that it has started."""
+def _reap(pipes: dict[int, tuple[int, Prints]]) -> None:
+    """Report the status of each process that has ended, after what it has printed, and kill those that it started."""
     while pipes:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return
         _kill(ended.si_pid)  # before another process can have this id
         pid, status = os.waitpid(ended.si_pid, 0)
-        pipe = pipes.pop(pid)
+        pipe, prints = pipes.pop(pid)
+        prints.wait()
         _tell(pipe, os.waitstatus_to_exitcode(status))
         os.close(pipe)
 

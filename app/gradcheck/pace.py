@@ -28,29 +28,31 @@ def in_order(report: Report) -> list[Step]:
 class Pace:
     """How long the steps of some reports have taken, and will take if each op goes on as it has begun."""
 
-    def __init__(self, reports: Sequence[Report]) -> None:
-        """Start before the first step."""
+    def __init__(self, reports: Sequence[Report], at_once: int = 1) -> None:
+        """Start before the first step; so many reports are made at the same time."""
         self._left = defaultdict[str, float](float)
         for report in reports:
             for step in report.steps:
                 self._left[report.op.name] += _share(step)
         self._done, self._seconds = defaultdict[str, float](float), defaultdict[str, float](float)
-        self._running: Step | None = None
-        self._began = 0.0
+        self._running, self._at_once = dict[str, tuple[Step, float]](), at_once
 
     def begin(self, step: Step) -> None:
-        """Count the time until now for the step before, if there is one, and from now on for this one."""
-        now = time.monotonic()
-        if (last := self._running) is not None:
-            name, share = last.report.op.name, _share(last)
-            self._left[name] = max(0.0, self._left[name] - share)
-            self._done[name] += share
-            self._seconds[name] += now - self._began
-        self._running, self._began = step, now
+        """Count the time until now for the step of the op before, if there is one, and from now on for this one."""
+        self._end(name := step.report.op.name)
+        self._running[name] = step, time.monotonic()
 
     def leave(self, report: Report) -> None:
         """Count none of the steps of a report as left: they are over."""
+        self._end(report.op.name)
         self._left[report.op.name] = 0.0
+
+    def _end(self, name: str) -> None:
+        if name in self._running:
+            step, began = self._running.pop(name)
+            self._left[name] = max(0.0, self._left[name] - _share(step))
+            self._done[name] += _share(step)
+            self._seconds[name] += time.monotonic() - began
 
     @property
     def left_s(self) -> float | None:
@@ -59,7 +61,8 @@ class Pace:
         if not done:
             return None
         rates = {name: self._seconds[name] / self._done[name] for name in self._done}
-        return sum(share * rates.get(name, seconds / done) for name, share in self._left.items())
+        left = [share * rates.get(name, seconds / done) for name, share in self._left.items()]
+        return max(sum(left) / self._at_once, *left)
 
 
 def _share(step: Step) -> float:

@@ -138,6 +138,11 @@ def clear(descriptor: int) -> None:
     os.pwrite(descriptor, END, _HEAD.size)
 
 
+def note(descriptor: int, text: str) -> None:
+    """Keep a text in the memory of one thread, in place of an evaluation."""
+    os.pwrite(descriptor, text.encode()[:MOST] + END, _HEAD.size)
+
+
 def read(descriptor: int) -> str:
     """Return the last evaluation that a process kept in the memory of one thread, "" if it kept none."""
     return noted(os.pread(descriptor, SIZE, 0).ljust(SIZE, END)).text

@@ -121,6 +121,8 @@ def check(
         )
         with closing(pasted) as found:
             outcome = follow(out, found, quiet=quiet)
+        if outcome.lost is not None:
+            raise outcome.lost
         if not quiet:
             print_scopes(out, outcome.reports)
         moved = None if before is None else compare(before, outcome.reports)

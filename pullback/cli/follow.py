@@ -10,8 +10,8 @@ from rich.table import Column
 
 from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
-from pullback.cli.tables import Table, print_table
 from pullback.counted import counted
+from pullback.errors import PullbackError
 from pullback.reports import Event, Progress, Report, Start, Summary
 
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
@@ -29,6 +29,8 @@ class Outcome:
     summary: Summary | None = None
     ops: int = 0
     is_interrupted: bool = False
+    lost: PullbackError | None = None
+    """Why the events ended early."""
 
     @property
     def has_failed(self) -> bool:
@@ -44,21 +46,23 @@ class Outcome:
 
 
 def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Outcome:
-    """Read all events, show the progress, and print the results. Ctrl-C ends the reading."""
+    """Read all events, show the progress, and print the results as they come.
+
+    Ctrl-C ends the reading, and so does an error after the first report, which is then in ``Outcome.lost``.
+    """
     outcome = Outcome()
     shows_progress = out.is_terminal and not quiet
     try:
         if shows_progress:
             _show_progress(out, events, outcome)
         else:
-            for event in events:
-                _record(outcome, event)
-                if isinstance(event, Report) and not quiet:
-                    out.print(styled(line(event)))
+            _show_lines(out, events, outcome, quiet=quiet)
     except KeyboardInterrupt:
         outcome.is_interrupted = True
-    if shows_progress:
-        _print_table(out, outcome.reports)
+    except PullbackError as error:
+        if not outcome.reports:
+            raise
+        outcome.lost = error
     print_findings(out, outcome.reports, quiet=quiet)
     for op, reason in outcome.unavailable.items():
         out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
@@ -90,6 +94,20 @@ def _record(outcome: Outcome, event: Event) -> None:
             pass
 
 
+def _show_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
+    """Print a line for each report, and one for a step that runs while nothing else happens."""
+    last, is_said = "", False
+    for event in events:
+        _record(outcome, event)
+        if isinstance(event, Report) and not quiet:
+            out.print(styled(line(event)))
+        elif isinstance(event, Progress):
+            running = f"{event.op}: check {event.check} is running"
+            if running == last and not is_said and not quiet:
+                out.print(styled(running))
+            last, is_said = running, running == last
+
+
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:
     step = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
     columns = (step, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
@@ -99,24 +117,13 @@ def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> N
         task = bar.add_task("starting", total=None, left="")
         for event in events:
             _record(outcome, event)
-            if isinstance(event, Start):
+            if isinstance(event, Report):
+                bar.console.print(styled(line(event), STYLES.get(event.verdict, "")))
+            elif isinstance(event, Start):
                 bar.update(task, total=event.steps)
             elif isinstance(event, Progress):
                 left = "" if event.left_s is None else f"{round(event.left_s)} s left"
                 bar.update(task, completed=event.done, description=clean(f"{event.op} {event.check}"), left=left)
-
-
-def _print_table(out: Console, reports: list[Report]) -> None:
-    table = Table(("op", "verdict", *VERDICTS, "seconds"))
-    for report in reports:
-        cells = [str(report.count(verdict) or "") for verdict in VERDICTS]
-        styles = ["bold", STYLES.get(report.verdict, ""), *(STYLES[verdict] for verdict in VERDICTS)]
-        table.add(report.op, report.verdict, *cells, f"{report.seconds:.2f}", styles=styles)
-    if table.widths(out.width) is None:
-        for report in reports:
-            out.print(styled(line(report)))
-    else:
-        print_table(out, table)
 
 
 def _print_summary(out: Console, outcome: Outcome) -> None:
@@ -130,5 +137,6 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         numbers += f", {summary.errors} {broken}" if summary.errors else ""
         numbers += f", {summary.unfinished} {unfinished}" if summary.unfinished else ""
         out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
-    if outcome.is_interrupted:
-        out.print(styled(f"interrupted: checked {len(outcome.reports)} of {counted(outcome.ops, 'op')}", "bold yellow"))
+    if outcome.is_interrupted or outcome.lost:
+        how = "interrupted" if outcome.is_interrupted else "ended early"
+        out.print(styled(f"{how}: checked {len(outcome.reports)} of {counted(outcome.ops, 'op')}", "bold yellow"))

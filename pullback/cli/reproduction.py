@@ -30,26 +30,39 @@ def runnable_without_service(
     """Yield events of local checks of these pages, in whose reports the commands need no service either."""
     with closing(events):
         for event in events:
-            yield _completed(event, local_option(event.op, pages), "") if isinstance(event, Report) else event
+            if isinstance(event, Report):
+                checked = " ".join(shlex.quote(str(page)) for page in _shown(event.op, pages)) or f"{event.op} --local"
+                yield _completed(event, local_option(event.op, pages), "", checked)
+            else:
+                yield event
 
 
 def local_option(op: str, pages: Sequence[Path]) -> str:
     """Return the options of ``pullback call`` for an op of these pages, or of those of a service here."""
-    # The page of an op has its name; otherwise it may be any of them.
+    return "".join(f" --from {shlex.quote(str(page))}" for page in _shown(op, pages)) or " --local"
+
+
+def _shown(op: str, pages: Sequence[Path]) -> list[Path]:
+    """Return the page of an op; it may be any of them if none has its name."""
     own = [page for page in pages if page.name.partition(".")[0] == op] or pages
-    shown = (page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page for page in own)
-    return "".join(f" --from {shlex.quote(str(page))}" for page in shown) or " --local"
+    return [page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page for page in own]
 
 
-def _completed(report: Report, of_call: str, of_others: str) -> Report:
-    """Return a report with ``of_call`` after each call among its commands, and ``of_others`` after the others."""
+def _completed(report: Report, of_call: str, of_others: str, checked: str = "") -> Report:
+    """Return a report with ``of_call`` after each call among its commands, and ``of_others`` after the others.
+
+    A command that checks the op checks ``checked`` instead, unless that is empty.
+    """
     prefix = executable()
 
     def completed(check: Check) -> Check:
         if check.reproduce is None or not check.reproduce.startswith(NAME):
             return check
         suffix = of_call if check.reproduce.startswith(CALL) else of_others
-        return replace(check, reproduce=f"{prefix} {check.reproduce.removeprefix(NAME)}{suffix}")
+        command = check.reproduce.removeprefix(NAME)
+        if checked:
+            command = command.replace(f"check {report.op} ", f"check {checked} ", 1)
+        return replace(check, reproduce=f"{prefix} {command}{suffix}")
 
     return replace(report, checks=[*map(completed, report.checks)])
 

@@ -1,7 +1,7 @@
 """Discovery of the ops: every module of ``ops`` without a leading underscore, then the plug-in folders."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -56,7 +56,7 @@ def discover(plug_in_folders: Sequence[Path] = (), admit: Callable[[Op], None] =
 
 
 def register(
-    pages: Sequence[Path], admit: Callable[[Op], None] = accept_all, last_good: Mapping[Path, bytes] | None = None
+    pages: Iterable[Path], admit: Callable[[Op], None] = accept_all, last_good: Mapping[Path, bytes] | None = None
 ) -> Registry:
     """Import these pages and return the registry of their ops: see ``discover``.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pullback.cli.reproduction import runnable_without_service
 from pullback.errors import ProblemError
 from pullback.local_checks import LocalChecks
 from pullback.reports import Event, Progress, Report, Start, Summary
@@ -84,16 +85,18 @@ def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tm
     graph = {"inputs": ["x"], "nodes": [{"name": "y", "op": "again", "inputs": ["x"]}], "outputs": {"y": "y"}}
     (tmp_path / "twice.graph.json").write_text(json.dumps(graph))
     pages = [tmp_path / "crash.py", good, tmp_path / "again.py", tmp_path / "twice.graph.json"]
-    events: list[Event] = list(checker.checks(pages, None, {"checks": ["value", "derivative"]}))
+    found = checker.checks(pages, None, {"checks": ["value", "derivative"]})
+    events: list[Event] = list(runnable_without_service(found, pages))
     verdicts = {name: report.verdict for name, report in reports(events).items()}
     assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail", "twice": "fail"}
     crashed = reports(events)["crash"].checks[0]
-    assert crashed.reproduce == f"pullback check {tmp_path / 'crash.py'} --check contract --seed 0"
+    assert crashed.reproduce is not None
+    assert crashed.reproduce.endswith(f" check {tmp_path / 'crash.py'} --check contract --seed 0")
     assert crashed.sentence.startswith(
         "op crash crashed the process of the check with SIGSEGV in mode graph at x float64["
     )
-    of_graph = f"pullback check {tmp_path / 'twice.graph.json'} --check contract --seed 0"
-    assert reports(events)["twice"].checks[0].reproduce == of_graph
+    of_graph = f" check {tmp_path / 'twice.graph.json'} --check contract --seed 0"
+    assert (reports(events)["twice"].checks[0].reproduce or "").endswith(of_graph)
     assert len([event for event in events if isinstance(event, Start)]) == 1
     summary = events[-1]
     assert isinstance(summary, Summary)
@@ -116,6 +119,22 @@ def test_a_page_that_cannot_be_loaded_is_unavailable_with_its_line(checker, fold
     assert isinstance(start, Start)
     assert f"correct {tmp_path.name}/broken.py:1 and start again" in start.unavailable["broken"]
     assert "ops/square.py defines the op 'square' too; rename one" in start.unavailable["square"]
+
+
+def test_a_page_that_harms_a_process_harms_no_other(checker, folder, tmp_path) -> None:
+    text = (folder / "my_ops" / "cube.py").read_text()
+    (tmp_path / "leaving.py").write_text("import os\nos._exit(5)\n" + text)
+    (tmp_path / "counting.py").write_text("import builtins\nbuiltins.len = max\n" + text)
+    killing = CRASHING.format(name="killing").replace("getpid(), 11", "getpid(), 9")
+    (tmp_path / "killing.py").write_text(killing)
+    (tmp_path / "cube.py").write_text(text)
+    (start, *events) = checker.checks(sorted(tmp_path.glob("*.py")), None, {"checks": ["value"]})
+    assert isinstance(start, Start)
+    assert start.unavailable["leaving"] == "its import ends the process with status 5"
+    assert "expected a page to leave builtins.len as it is" in start.unavailable["counting"]
+    found = reports(events)
+    assert {name: report.verdict for name, report in found.items()} == {"cube": "pass", "killing": "fail"}
+    assert "op killing broke the process of the check, which ended with SIGKILL" in found["killing"].checks[0].sentence
 
 
 def test_names_choose_among_the_pages(checker, folder) -> None:

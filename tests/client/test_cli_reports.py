@@ -94,12 +94,17 @@ def test_quiet_prints_only_failures() -> None:
     assert out.endswith(gone)
 
 
-def test_a_terminal_gets_a_table_in_colour() -> None:
+def test_a_terminal_gets_coloured_lines() -> None:
     out = output(PASSING, FAILING, INCONCLUSIVE, terminal=True)
-    assert "\x1b[32mpass" in out
-    assert "\x1b[31mfail" in out
-    assert "\x1b[33minconclusive" in out
-    assert "seconds" in out
+    assert "\x1b[32msquare: pass" in out
+    assert "\x1b[31mskewed: fail" in out
+    assert "\x1b[33mkinky: inconclusive" in out
+
+
+def test_a_step_that_runs_long_is_named_once() -> None:
+    file, step = io.StringIO(), reports.Progress("slow", "contract", 0, 9)
+    follow(Console(file=file), [step, step, step, reports.Progress("slow", "value", 1, 9)])
+    assert file.getvalue() == "slow: check contract is running\n"
 
 
 def test_control_characters_are_replaced() -> None:

@@ -1,12 +1,13 @@
 """What becomes of a check whose process crashes or is late."""
 
+import math
 import time
 from pathlib import Path
 
 import pytest
 
 from app.execution.check_pool import CheckPool
-from app.execution.check_steps import Check, Limits
+from app.execution.check_steps import OP_BUDGET, Check, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, Report
@@ -46,12 +47,15 @@ def test_a_report_without_steps_needs_no_process() -> None:
     in_a_pool(test)
 
 
-def test_a_late_step_names_its_own_limit() -> None:
+@pytest.mark.parametrize(("step_s", "op_s", "cure"), [(0.1, math.inf, DEADLINE), (math.inf, 0.1, OP_BUDGET)])
+def test_a_late_step_names_its_own_limit(step_s: float, op_s: float, cure: str) -> None:
     async def test(pool: CheckPool) -> None:
-        limits, report = Limits(time.monotonic() + PATIENCE_S, "the whole", 0.1), empty_report(("contract", "value"))
+        limits = Limits(time.monotonic() + PATIENCE_S, "the whole", step_s, op_s)
+        report = empty_report(("contract", "value"))
         async for _ in CheckerInProcesses(pool).steps(Check(Job("hang", OPTIONS), report, limits, "me")):
             pass
-        assert [step.cure for step in report.steps] == [DEADLINE] * len(report.steps)
+        assert [step.cure for step in report.steps] == [cure] * len(report.steps)
+        assert verdicts(await check(pool, "nothing")) == []
 
     in_a_pool(test)
 

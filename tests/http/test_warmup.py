@@ -70,7 +70,9 @@ def during_warm_up(test: Callable[[Engine, Task], Awaitable[object]], waiting: i
     async def run() -> None:
         scheduler = Scheduler(waiting)
         shared = Batches(scheduler, waiting)
-        engine = Engine(Registry(OPS), scheduler, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 1 << 24, not_recorded)
+        engine = Engine(
+            Registry(OPS), scheduler, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 60.0, 1 << 24, not_recorded
+        )
         scheduler.start()
         try:
             async with warmup.warm_up(engine) as task:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -22,6 +22,11 @@ from ops import FLOATS, Op
 from pullback.gradcheck.verdict import Verdict, worst_verdict
 
 Event: TypeAlias = dict[str, Any]
+
+# After so many events that the client has not read, the checks wait.
+MOST_EVENTS = 64
+# Shorter than what clients and proxies wait for.
+BEAT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,31 +63,15 @@ class Requested:
                 owner = job.op + owner_suffix
                 report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
                 checks.append(Check(job, report, limits, owner, engine.counters(job.op, "checks")))
-            count, done, reports = sum(len(check.report.steps) for check in checks), 0, list[Event]()
-            pace = Pace([check.report for check in checks])
             missing = [{"op": name, "reason": reason} for name, reason in self.unavailable.items()]
-            yield {"event": "start", "ops": [job.op for job in self.jobs], "unavailable": missing, "steps": count}
-            for check in checks:
-                steps, found = in_order(check.report), _Found(check)
-                async with aclosing(engine.checker.steps(check)) as running:
-                    async for step in running:
-                        pace.begin(step)
-                        for event in found.new(step) if self.findings else ():
-                            yield event
-                        left_s = None if pace.left_s is None else round(pace.left_s, 1)
-                        place = {"op": check.job.op, "check": step.check}
-                        yield {
-                            **{"event": "progress", **place, "done": done + steps.index(step), "steps": count},
-                            "left_s": left_s,
-                        }
-                for event in found.new() if self.findings else ():
+            run = _Run(engine, checks, self.findings)
+            yield {"event": "start", "ops": [job.op for job in self.jobs], "unavailable": missing, "steps": run.count}
+            reports = list[Event]()
+            async with aclosing(run.events()) as events:
+                async for event in events:
+                    if event["event"] == "report":
+                        reports.append(event["report"])
                     yield event
-                done += len(steps)
-                pace.leave(check.report)
-                page = engine.registry.pages.get(engine.owner(check.job.op))
-                reports.append(await asyncio.to_thread(_document, check.report, page))
-                await engine.note(check.job, reports[-1])
-                yield {"event": "report", "report": reports[-1]}
             yield _summary(reports, time.monotonic() - began)
         except PullbackError as error:
             yield {"event": "error", "problem": error.document("/v1/checks")}
@@ -90,6 +79,73 @@ class Requested:
             error = Overloaded("the service is shutting down and cannot finish this request: try again")
             yield {"event": "error", "problem": error.document("/v1/checks")}
             raise
+
+
+class _Run:
+    """The checks of a stream, as many at a time as there are processes."""
+
+    def __init__(self, engine: Engine, checks: Sequence[Check], findings: bool) -> None:
+        """Start nothing yet; ``count`` is that of the steps."""
+        self.count = sum(len(check.report.steps) for check in checks)
+        self._engine, self._waiting, self._findings = engine, iter(checks), findings
+        self._pace = Pace([check.report for check in checks], engine.checks_at_once)
+        self._done = dict[str, int]()
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(MOST_EVENTS)
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Yield the events of all checks; repeat the last progress where none happens, so that the stream lives."""
+        tasks = [asyncio.create_task(self._work()) for _ in range(self._engine.checks_at_once)]
+        progress: Event | None = None
+        try:
+            while not all(task.done() for task in tasks) or not self._events.empty():
+                try:
+                    async with asyncio.timeout(BEAT_S):
+                        event = await self._events.get()
+                except TimeoutError:
+                    event = progress and {**progress, "left_s": self._left_s}
+                if event is not None:
+                    progress = event if event["event"] == "progress" else progress
+                    yield event
+            for task in tasks:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self) -> None:
+        """Run one check after the other, until none is left; put ``None`` at the end."""
+        try:
+            for check in self._waiting:
+                await self._run(check)
+        finally:
+            with suppress(asyncio.QueueFull):  # the consumer looks at the tasks after each event
+                self._events.put_nowait(None)
+
+    async def _run(self, check: Check) -> None:
+        """Run a check, and put its events."""
+        steps, found, put = in_order(check.report), _Found(check), self._events.put
+        async with aclosing(self._engine.checker.steps(check)) as running:
+            async for step in running:
+                self._pace.begin(step)
+                self._done[check.job.op] = steps.index(step)
+                for event in found.new(step) if self._findings else ():
+                    await put(event)
+                place = {"op": check.job.op, "check": step.check}
+                done = {"done": sum(self._done.values()), "steps": self.count}
+                await put({"event": "progress", **place, **done, "left_s": self._left_s})
+        for event in found.new() if self._findings else ():
+            await put(event)
+        self._done[check.job.op] = len(steps)
+        self._pace.leave(check.report)
+        page = self._engine.registry.pages.get(self._engine.owner(check.job.op))
+        report = await asyncio.to_thread(_document, check.report, page)
+        await self._engine.note(check.job, report)
+        await put({"event": "report", "report": report})
+
+    @property
+    def _left_s(self) -> float | None:
+        return None if self._pace.left_s is None else round(self._pace.left_s, 1)
 
 
 def _document(report: Report, page: Path | None) -> Event:

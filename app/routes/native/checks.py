@@ -97,12 +97,12 @@ class StreamHandler:
         parameters, requested = await self.engine.describe(requested_by, f"checks{suffix}", deadline)
         # The client's deadline limits the stream if there is one, otherwise the server's setting does.
         has_deadline = b"pullback-deadline-ms" in request.headers
-        step_s = self.engine.deadline_s
-        limits = (
-            Limits(with_time_to_answer(request.deadline.at), f"raise Pullback-Deadline-Ms, {FEWER}", step_s)
+        until, cure = (
+            (with_time_to_answer(deadline), f"raise Pullback-Deadline-Ms, {FEWER}")
             if has_deadline
-            else Limits(time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}", step_s)
+            else (time.monotonic() + self.engine.checks_s, f"raise PULLBACK_CHECKS_S, {FEWER}")
         )
+        limits = Limits(until, cure, self.engine.deadline_s, self.engine.check_op_s)
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         async with self.engine.checks.place():
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
