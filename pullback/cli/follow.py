@@ -1,7 +1,8 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -17,6 +18,8 @@ from pullback.reports import Event, Progress, Report, Start, Summary
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 # On narrower terminals there is no room for the bar beside the name of the step.
 WIDTH_OF_BAR = 60
+# How many times the progress of a step has come when it has run for ten seconds.
+REPEATED = 2
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
@@ -96,16 +99,15 @@ def _record(outcome: Outcome, event: Event) -> None:
 
 def _show_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
     """Print a line for each report, and one for a step that runs while nothing else happens."""
-    last, is_said = "", False
+    seen = Counter[Progress]()
     for event in events:
         _record(outcome, event)
         if isinstance(event, Report) and not quiet:
             out.print(styled(line(event)))
         elif isinstance(event, Progress):
-            running = f"{event.op}: check {event.check} is running"
-            if running == last and not is_said and not quiet:
-                out.print(styled(running))
-            last, is_said = running, running == last
+            seen[step := replace(event, left_s=None)] += 1
+            if seen[step] == REPEATED and not quiet:
+                out.print(styled(f"{event.op}: check {event.check} is running"))
 
 
 def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> None:

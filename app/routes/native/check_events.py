@@ -93,19 +93,25 @@ class _Run:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(MOST_EVENTS)
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Yield the events of all checks; repeat the last progress where none happens, so that the stream lives."""
+        """Yield the events of all checks; where none happens, repeat the progress of what runs: the stream lives."""
         tasks = [asyncio.create_task(self._work()) for _ in range(self._engine.checks_at_once)]
-        progress: Event | None = None
+        running = dict[str, Event]()
         try:
             while not all(task.done() for task in tasks) or not self._events.empty():
                 try:
                     async with asyncio.timeout(BEAT_S):
                         event = await self._events.get()
                 except TimeoutError:
-                    event = progress and {**progress, "left_s": self._left_s}
-                if event is not None:
-                    progress = event if event["event"] == "progress" else progress
-                    yield event
+                    for progress in running.values():
+                        yield {**progress, "left_s": self._left_s}
+                    continue
+                if event is None:
+                    continue
+                if event["event"] == "progress":
+                    running[event["op"]] = event
+                elif event["event"] == "report":
+                    running.pop(event["report"]["op"], None)
+                yield event
             for task in tasks:
                 await task
         finally:
