@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from app.autodiff.derived import origin
 from app.autodiff.kept import Kept
+from app.autodiff.mode_trial import agrees
 from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
@@ -41,15 +42,11 @@ def default_mode(op: Op, dtype: str, device: str) -> Mode:
 def op_is_arithmetic(op: Op) -> bool:
     """Report whether an op and its gradients do nothing but arithmetic, for any attributes.
 
-    Traces an op once, but not a composition, which is arithmetic where its parts are. Raises ``NotTraced`` if this
-    thread must not trace.
+    Traces and compiles an op once, with two derivatives, and compares what XLA and a graph compute. Raises
+    ``NotTraced`` if this thread must not trace.
     """
-    parts = origin(op)[0].parts
-    if not parts:
-        return _is_arithmetic(op)
-    has_numbers = op.batching_for(op.attrs()) == "elementwise" and not op.attrs.static_names()
-    is_small = len(parts) <= MAX_PARTS
-    return has_numbers and is_small and "xla" in op.modes and all(map(_is_arithmetic, parts))
+    base = origin(op)[0]
+    return len(base.parts) <= MAX_PARTS and all(map(_is_arithmetic, (*base.parts, base)))
 
 
 @Kept
@@ -63,7 +60,7 @@ def _is_arithmetic(op: Op) -> bool:
     outputs = tuple(slot.name for slot in op.outputs if op.is_differentiable(slot, dtype))
     first, second = (Transform("vjp", inputs, of, ones=True) for of in (outputs, inputs))
     program = Program(op, dtype, (), (first, second), kept=(0, 1))
-    require_tracing_allowed("graph")
+    require_tracing_allowed("xla")
     specs = [tf.TensorSpec([None], op.dtype_of(slot, dtype)) for slot in op.inputs]
     specs += [tf.TensorSpec([], dtype) for _ in op.attrs.number_names()]
     graph, limits = tf.Graph(), Limits(op.name, MAX_TRIED, lambda: None)
@@ -72,8 +69,11 @@ def _is_arithmetic(op: Op) -> bool:
         with JOURNAL.running(program, "graph", shown), graph.as_default(), limited(limits):
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             program.build(Graph(), leaves)
+        if limits.stopped is not None or not is_arithmetic(graph):
+            return False
+        with JOURNAL.running(program, "xla", shown):
+            return agrees(program)
     except BaseException:
         # The author's code may exit. Requests for the op report the error.
         log.debug("op %s cannot be traced", op.name, exc_info=True)
         return False
-    return limits.stopped is None and is_arithmetic(graph)
