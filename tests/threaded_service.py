@@ -41,7 +41,8 @@ class ThreadedService:
         self._thread = threading.Thread(target=self._serve, name=f"service on port {self.port}")
         self._thread.start()
         assert self._ready.wait(PATIENCE_S), "the service did not start"
-        self.threads = [thread for thread in threading.enumerate() if thread not in others]
+        # Those that write lines are the process's.
+        self.threads = [thread for thread in threading.enumerate() if thread not in others and thread.name != "log"]
         if self._ended.done():
             self.close()
         # The service freezes the objects that exist at its start. The collector must still see those of the tests.
