@@ -16,6 +16,7 @@ from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import points as points_of
 from app.gradcheck import rounding
+from app.gradcheck.balance import balanced
 from app.gradcheck.options import Options
 from app.gradcheck.reference import has_reference, is_singular
 from app.gradcheck.rows import Rows, numbers_of
@@ -103,7 +104,7 @@ class Target:
     def _forget(self, *cached: str) -> None:
         """Forget some cached properties, and everything that depends on them."""
         sweeps = ("sweep_samples", "sweep_values", "magnitudes")
-        samples = ("samples", "subsamples", "special_samples", "near_samples", "near_values", *sweeps)
+        samples = ("samples", "subsamples", "balanced", "special_samples", "near_samples", "near_values", *sweeps)
         for name in (*cached, *samples):
             self.__dict__.pop(name, None)
 
@@ -262,6 +263,22 @@ class Target:
         if self.batching == "elementwise" and accepted:
             return [self._join([point.inputs for point in accepted])]
         return accepted
+
+    @cached_property
+    def balanced(self) -> list[Sample]:
+        """Samples with balanced directions at the first points whose numbers have very different sizes.
+
+        Each number of an elementwise op has a comparison of its own, and needs none.
+        """
+        found: list[Sample] = []
+        # Directions of such sizes would overflow in half precision.
+        is_wide = rounding.eps(self.widest) <= rounding.eps("float32")
+        for sample in self.nonsingular if is_wide and self.batching != "elementwise" else ():
+            with contextlib.suppress(OpFailed, Unprocessable):
+                found += balanced(sample, self.checkpoint)
+            if found:
+                break
+        return found
 
     @property
     def nonsingular(self) -> list[Sample]:

@@ -55,6 +55,23 @@ class Mutant:
 
 
 MUTANTS = (
+    # Numbers that others hide.
+    Mutant("balance.py", "direction * 2.0 ** -_power(size)", "direction", ("an output in small units, 1 % off",)),
+    Mutant(
+        "balance.py",
+        "{name: _balance(v, gradients[name]) for name, v in sample.vectors.items()}",
+        "sample.vectors",
+        ("the second order of an output in small units",),
+    ),
+    Mutant(
+        "balance.py", "bounds[key] = np.fmin(bound, ", "bounds[key] = np.fmax(bound, ", ("an input in small units",)
+    ),
+    Mutant(
+        "target.py",
+        "found += balanced(sample, self.checkpoint)",
+        "balanced(sample, self.checkpoint)",
+        ("an output in small units, a thousand times too large",),
+    ),
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
     Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "low, high, *slot.kinks", ("0 at 0 in place of 1",)),

@@ -41,7 +41,7 @@ def check(target: Target) -> Iterator[Finding]:
             name: Comparison(Place(NAME, 1, output, name, dtype=target.widest), target.options.tolerances)
             for name in target.samples[0].vectors
         }
-        for subsample in (*target.nonsingular, *suspects):
+        for subsample in (*target.nonsingular, *target.balanced, *suspects):
             compare_output(target, subsample, output, comparisons)
         against = AGAINST[type(target.samples[0].claim.first)]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())

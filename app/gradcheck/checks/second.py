@@ -53,9 +53,9 @@ def check(target: Target) -> Iterator[Finding]:
         compare_dy_slots(target, subsample, outputs)
         if squares:
             _composite(target, subsample, squares)
-    for suspect in sweep.suspects(target, 2):
-        compare_x_slots(target, suspect, inputs)
-        compare_dy_slots(target, suspect, outputs)
+    for sample in (*target.balanced, *sweep.suspects(target, 2)):
+        compare_x_slots(target, sample, inputs)
+        compare_dy_slots(target, sample, outputs)
     for name, comparison in inputs.items():
         yield comparison.finding(f"d⟨vjp, v⟩/d{name}", AGAINST[type(claim_of(first, 2))])
     for name, comparison in outputs.items():

@@ -13,6 +13,7 @@ from tests.gradcheck.wrong import (
     edges,
     first_order,
     half,
+    hidden,
     mixed,
     rows,
     sizes,
@@ -42,6 +43,7 @@ MODULES = (
     calls,
     units,
     half,
+    hidden,
     transforms,
 )
 

@@ -1,0 +1,116 @@
+"""Balance: directions in the units of each number, so that no number of an output or an input hides another.
+
+A random cotangent mixes all numbers of an output, and the largest sets the error bar of all: of
+y = x² · (1e-12, 1, 1e12), nothing would be known about the first number. Here each number of a direction is divided by
+the size of what it weighs. Where the gradient still has numbers of very different sizes, there is a sample for single
+numbers of the outputs too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from app.autodiff.derivatives import gradient
+from app.autodiff.point import Arrays
+from app.gradcheck import rounding
+from app.gradcheck.rounding import Rounding
+from app.gradcheck.rows import Rows
+from app.gradcheck.sample import DRAWS, Sample
+from app.runtime.cancellation import Checkpoint
+from app.runtime.modes import Key
+from ops import Array
+
+# How different sizes are that hide a number, in powers of two; and the relative step that shows how sensitive numbers
+# are, and how many of them.
+HIDDEN, STEP, STEPS = 10, 2.0**-8, 3
+# The relative size of the random changes of the leaves that show how they move the values.
+OFF = 2.0**-16
+# The most numbers of outputs that have a sample of their own.
+SINGLE = 4
+# Powers of two of which directions are made: they stay far from the limits of float32, and products of them too.
+MOST = 48
+
+
+@dataclass(frozen=True, eq=False)
+class Balanced(Sample):
+    """A sample with balanced directions: the rounding of each number is measured by itself, and not by the largest."""
+
+    @cached_property
+    def rounding(self) -> Rounding[Key]:
+        """The rounding error that each of the values may have, in units of ``eps`` of its dtype, and their noise."""
+        scale, unit = rounding.measured_with(self.point.spec.dtype), rounding.eps(self.point.spec.dtype)
+        at, whole, half = self._with_errors(0.0, scale, scale / 2)
+        terms = rounding.terms_of(at[0], whole, half, scale)
+        of_all = rounding.measure(
+            self._evaluate, self._leaves, np.random.default_rng(0), elementwise=False, terms=terms
+        )
+        pairs = [self._evaluate(self._leaves_off(step, DRAWS)) for step in (OFF, OFF / 2)]
+        sums = max(max(leaf.shape, default=1) for leaf in self._leaves.values())
+        bounds: dict[Key, Array] = {}
+        for key, bound in of_all.bounds.items():
+            with np.errstate(invalid="ignore", over="ignore"):
+                moved = [np.abs(np.asarray(one[key], np.float64) - two[key]) for one, two in zip(*pairs, strict=True)]
+                size = np.abs(np.asarray(self.values[key], np.float64)) + np.max(moved, axis=0) * 2 / OFF + terms[key]
+            # The noise is known of a typical number; that of the others is as large beside them.
+            typical = float(np.median(size)) if size.size else 0.0
+            noise = of_all.noises.get(key, 0.0) / (unit * typical) if typical else 0.0
+            bounds[key] = np.fmin(bound, size * (rounding.ROUNDINGS * sums + rounding.NOISES * noise))
+        return Rounding(bounds, of_all.noises, of_all.terms)
+
+
+def balanced(sample: Sample, checkpoint: Checkpoint) -> Iterator[Sample]:
+    """Yield samples at the same point with balanced directions; none where the sizes of all outputs are alike."""
+    outputs = _sizes_of_outputs(sample, checkpoint)
+    if not any(_spread(size) > HIDDEN for size in outputs.values()):
+        return
+    dys = {name: _balance(dy, outputs[name]) for name, dy in sample.cotangents.items()}
+    at = gradient(sample.point, dys).run()
+    gradients = {name: np.abs(np.asarray(at[name], np.float64)) for name in sample.vectors}
+    yield _with(sample, dys, gradients)
+    if any(_spread(size) > HIDDEN for size in gradients.values()):
+        for name, dy in dys.items():
+            for i in np.argsort(outputs[name], axis=None)[:SINGLE] if dy.size > 1 else ():
+                one = np.where(np.arange(dy.size).reshape(dy.shape) == i, dy, 0).astype(dy.dtype)
+                single = {**{other: np.zeros_like(of) for other, of in dys.items()}, name: one}
+                found = gradient(sample.point, single).run()
+                yield _with(sample, single, {key: np.abs(np.asarray(found[key])) for key in sample.vectors})
+
+
+def _with(sample: Sample, dys: Arrays, gradients: Arrays) -> Balanced:
+    vectors = {name: _balance(v, gradients[name]) for name, v in sample.vectors.items()}
+    return Balanced(sample.point, dys, vectors, last=sample.last)
+
+
+def _sizes_of_outputs(sample: Sample, checkpoint: Checkpoint) -> dict[str, Array]:
+    """Return how large each number of the outputs is, or how far it moves with relative changes of the inputs."""
+    rng = np.random.default_rng(0)
+    inputs = {
+        name: np.stack([x, *(x * (1 + STEP * rng.choice([-1.0, 1.0], x.shape)) for _ in range(STEPS))]).astype(x.dtype)
+        for name, x in sample.inputs.items()
+    }
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = Rows(sample.point, checkpoint).forward(inputs)
+        found: dict[str, Array] = {}
+        for name in sample.cotangents:
+            y, *moved = np.asarray(values[name], np.float64)
+            found[name] = np.max([np.abs(y), *(np.abs(each - y) / STEP for each in moved)], axis=0)
+    return found
+
+
+def _power(size: Array) -> Array:
+    """Return the binary logarithm of sizes, rounded; 0 for a number that is 0 or not finite."""
+    known = np.isfinite(size) & (size > 0)
+    return np.clip(np.round(np.log2(size, out=np.zeros(size.shape), where=known)), -MOST, MOST)
+
+
+def _spread(size: Array) -> float:
+    """Return how many powers of two lie between the smallest and the largest size that is not 0."""
+    powers = _power(size)[np.isfinite(size) & (size > 0)]
+    return float(np.ptp(powers)) if powers.size else 0.0
+
+
+def _balance(direction: Array, size: Array) -> Array:
+    """Return a direction divided by sizes; powers of two round nothing."""
+    return (direction * 2.0 ** -_power(size)).astype(direction.dtype)

@@ -1,0 +1,97 @@
+"""Faults in numbers that others hide: outputs and inputs in units that are many orders of magnitude apart."""
+
+import numpy as np
+import tensorflow as tf
+
+from ops import Array, Example, Function, Input, Op, Output, Tensor, custom_gradient
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, WIDE, made
+
+FIRST, SECOND = ("derivative",), ("second",)
+FAR, NEAR = (1e-12, 1e-4, 1.0, 1e4, 1e12), (1e-6, 1.0, 1e6)
+
+
+def scaled(units: tuple[float, ...], of_x: tuple[float, ...], of_second: tuple[float, ...] | None = None) -> Function:
+    """Return x² in these units as one output; its first and second order have other factors."""
+
+    def constant(x: Tensor, *factors: tuple[float, ...]) -> Tensor:
+        return tf.constant(np.prod([units, *factors], axis=0), x.dtype)
+
+    def forward(x: Tensor) -> Tensor:
+        return x * x * constant(x)
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        return 2 * x * dy * constant(x, of_x)
+
+    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+        second = constant(x, of_second or of_x)
+        return 2 * dy * ddx * second, 2 * x * ddx * constant(x, of_x)
+
+    return custom_gradient(forward, vjp, vjp_vjp)
+
+
+def mixed(factor: float) -> Function:
+    """Return (p², m p, m²) of a pressure in Pa and a mass in ng, whose gradient has a factor for the mass."""
+
+    def forward(x: Tensor) -> Tensor:
+        p, m = x[..., 0], x[..., 1]
+        return tf.stack([p * p, 1e-20 * m * p, m * m], axis=-1)
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        p, m, a, b, c = x[..., 0], x[..., 1], dy[..., 0], dy[..., 1], dy[..., 2]
+        return tf.stack([2 * p * a + 1e-20 * m * b, (1e-20 * p * b + 2 * m * c) * factor], axis=-1)
+
+    return custom_gradient(forward, vjp)
+
+
+def op(name: str, function: Function, units: tuple[float, ...], dtypes: tuple[str, ...] = WIDE) -> Op:
+    def reference(x: Array) -> Array:
+        return x * x * np.array(units)
+
+    size = len(units)
+    return made(
+        function,
+        reference,
+        [Input("x", dtypes, ("...", size))],
+        name=name,
+        outputs=(Output("y", dtypes, ("...", size)),),
+        batching="leading_axes",
+        examples=(Example("one", {"x": [float(i + 1) for i in range(size)]}),),
+    )
+
+
+def mixed_reference(x: Array) -> Array:
+    p, m = np.moveaxis(x, -1, 0)
+    return np.stack([p * p, 1e-20 * m * p, m * m], axis=-1)
+
+
+OPS = {
+    "an output in small units, a thousand times too large": Planted(
+        op("hidden_thousand", scaled(FAR, (-1000, 1, 1, 1, 1)), FAR), FIRST
+    ),
+    "an output in small units, 1 % off": Planted(op("hidden_percent", scaled(FAR, (1.01, 1, 1, 1, 1)), FAR), FIRST),
+    "an output in units in between, 1 % off": Planted(
+        op("hidden_between", scaled(FAR, (1, 1, 0.99, 1, 1)), FAR), FIRST
+    ),
+    "an output in small units in single precision": Planted(
+        op("hidden_single", scaled(NEAR, (2, 1, 1)), NEAR, ("float32",)), FIRST
+    ),
+    "an output in small units in both precisions": Planted(
+        op("hidden_in_both", scaled(NEAR, (1.01, 1, 1)), NEAR, BOTH), FIRST
+    ),
+    "the second order of an output in small units": Planted(
+        op("hidden_second", scaled(FAR, (1, 1, 1, 1, 1), (2, 1, 1, 1, 1)), FAR), SECOND
+    ),
+    "an input in small units": Planted(
+        made(
+            mixed(1.01),
+            mixed_reference,
+            [Input("x", WIDE, ("...", 2))],
+            name="hidden_mass",
+            outputs=(Output("y", WIDE, ("...", 3)),),
+            batching="leading_axes",
+            examples=(Example("one", {"x": [2e5, 3e-9]}),),
+        ),
+        FIRST,
+    ),
+}
