@@ -1,7 +1,8 @@
 """Output of a stream of events: a progress bar on a terminal, lines elsewhere."""
 
-from collections import Counter
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Console
@@ -18,19 +19,19 @@ from pullback.reports import Event, Progress, Report, Start, Summary
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 # On narrower terminals there is no room for the bar beside the name of the step.
 WIDTH_OF_BAR = 60
-# How many times the progress of a step has come when it has run for ten seconds.
-REPEATED = 2
+# A step that has run for so long is named. The progress of such a step comes again every ten seconds.
+LONG_S = 9.0
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
 @dataclass
 class Outcome:
-    """The results in a stream of events."""
+    """The results in a stream of events, in the order in which its beginning names the ``ops``."""
 
     reports: list[Report] = field(default_factory=list[Report])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
     summary: Summary | None = None
-    ops: int = 0
+    ops: Sequence[str] = ()
     is_interrupted: bool = False
     lost: PullbackError | None = None
     """Why the events ended early."""
@@ -66,6 +67,9 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Out
         if not outcome.reports:
             raise
         outcome.lost = error
+    # They have come as they were ready.
+    places = {op: place for place, op in enumerate(outcome.ops)}
+    outcome.reports.sort(key=lambda report: places.get(report.op, len(places)))
     print_findings(out, outcome.reports, quiet=quiet)
     for op, reason in outcome.unavailable.items():
         out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
@@ -88,7 +92,7 @@ def counts(report: Report) -> str:
 def _record(outcome: Outcome, event: Event) -> None:
     match event:
         case Start():
-            outcome.unavailable, outcome.ops = event.unavailable, len(event.ops)
+            outcome.unavailable, outcome.ops = event.unavailable, event.ops
         case Report():
             outcome.reports.append(event)
         case Summary():
@@ -99,14 +103,15 @@ def _record(outcome: Outcome, event: Event) -> None:
 
 def _show_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
     """Print a line for each report, and one for a step that runs while nothing else happens."""
-    seen = Counter[Progress]()
+    began: dict[Progress, float] = {}
     for event in events:
         _record(outcome, event)
         if isinstance(event, Report) and not quiet:
             out.print(styled(line(event)))
         elif isinstance(event, Progress):
-            seen[step := replace(event, left_s=None)] += 1
-            if seen[step] == REPEATED and not quiet:
+            step, now = replace(event, left_s=None), time.monotonic()
+            if now - began.setdefault(step, now) >= LONG_S and not quiet:
+                began[step] = math.inf  # once is enough
                 out.print(styled(f"{event.op}: check {event.check} is running"))
 
 
@@ -141,4 +146,4 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
     if outcome.is_interrupted or outcome.lost:
         how = "interrupted" if outcome.is_interrupted else "ended early"
-        out.print(styled(f"{how}: checked {len(outcome.reports)} of {counted(outcome.ops, 'op')}", "bold yellow"))
+        out.print(styled(f"{how}: checked {len(outcome.reports)} of {counted(len(outcome.ops), 'op')}", "bold yellow"))

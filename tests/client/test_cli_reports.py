@@ -2,7 +2,9 @@
 
 import io
 import json
+import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +103,28 @@ def test_a_terminal_gets_coloured_lines() -> None:
     assert "\x1b[33mkinky: inconclusive" in out
 
 
-def test_a_step_that_runs_long_is_named_once() -> None:
-    file, step = io.StringIO(), reports.Progress("slow", "contract", 0, 9)
-    follow(Console(file=file), [step, step, step, reports.Progress("slow", "value", 1, 9)])
+def test_a_step_that_runs_long_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, file = 0.0, io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def events() -> Iterator[reports.Progress]:
+        nonlocal now
+        times = ((0, "contract"), (1, "contract"), (10, "contract"), (20, "contract"), (21, "value"), (22, "value"))
+        for time_s, step in times:
+            now = time_s
+            yield reports.Progress("slow", step, 0, 9)
+
+    follow(Console(file=file), events())
     assert file.getvalue() == "slow: check contract is running\n"
+
+
+def test_reports_have_the_order_in_which_the_stream_names_the_ops() -> None:
+    events = [reports.event(json.dumps(event)) for event in stream(PASSING, FAILING)]
+    start, *found = [event for event in events if event is not None]
+    assert isinstance(start, reports.Start)
+    *others, summary = found
+    outcome = follow(Console(file=io.StringIO()), [start, *reversed(others), summary])
+    assert [report.op for report in outcome.reports] == start.ops == ["square", "skewed"]
 
 
 def test_control_characters_are_replaced() -> None:
