@@ -192,7 +192,7 @@ def test_the_files_for_continuous_integration(
     """Each line runs as it is written, and the last fails: the report has the finding of the wrong page alone."""
     files = dict(YAML.findall((ROOT / "docs" / "ci.md").read_text()))
     assert len(files) == 2
-    shutil.copytree(folder / "my_ops", tmp_path / "my_ops", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(folder / "my_ops", tmp_path / "my_ops", ignore=shutil.ignore_patterns("__pycache__", "broken.py"))
     subprocess.run(["pip", "uninstall", "--quiet", "--yes", "pullback"], env=with_pip, check=True)
     *before, last = script(yaml.safe_load(files[name]))
     for line in before:
