@@ -42,7 +42,7 @@ class LocalChecks(Closing):
     ) -> Generator[Event, None, None]:
         """Check the ops of these pages, by default all of them; yield the events as ``Client.checks`` does.
 
-        Without pages, the ops are those that a service here would have. Each op is checked in a process of its own, as
+        Without pages, the ops are those that a service here would have. Each op is checked in a separate process, as
         many at a time as there are cores. Another call ends the checks of this one.
 
         Raises ``ProblemError`` for a request that the service would refuse, ``ConnectionLost`` if the process ends.

@@ -20,7 +20,7 @@ log = logging.getLogger("pullback")
 
 @dataclass(frozen=True)
 class CheckerInProcesses:
-    """Runs each check in a process of its own, which loads the op from its page in ``pages``: see ``Checker``."""
+    """Runs each check in a separate process, which loads the op from its page in ``pages``: see ``Checker``."""
 
     pool: CheckPool
     pages: Mapping[str, Path] = field(default_factory=dict[str, Path])

@@ -122,7 +122,7 @@ class RequestPrefix:
 
 
 class Cut(NamedTuple):
-    """A request, whose body may not be whole: the key of its prefix, its own headers, and the range of its body."""
+    """A request, whose body may not be whole: the key of its prefix, its varying headers, and the range of its body."""
 
     key: bytes
     own: bytes
@@ -130,7 +130,7 @@ class Cut(NamedTuple):
     end: int
 
     def values(self) -> dict[bytes, bytes]:
-        """Return the values of its own headers by their names, in lower case; the last one counts."""
+        """Return the values of the varying headers by their names, in lower case; the last one counts."""
         return {name.lower(): value for name, value in VALUE.findall(self.own)}
 
 

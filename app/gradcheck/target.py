@@ -268,7 +268,7 @@ class Target:
     def balanced(self) -> list[Sample]:
         """Samples with balanced directions at the first points whose numbers have very different sizes.
 
-        Each number of an elementwise op has a comparison of its own, and needs none.
+        Each number of an elementwise op is compared separately, and needs none.
         """
         found: list[Sample] = []
         # Directions of such sizes would overflow in half precision.
