@@ -37,6 +37,7 @@ log = logging.getLogger("pullback")
 # Editors write a file in several steps; these are one save. How often this process looks at the others.
 DEBOUNCE_MS, STEP_MS, TICK_MS = 100, 20, 100
 SOURCES = (".py", ".so")
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Version:
@@ -46,10 +47,13 @@ class Version:
         """Start the fork. ``good`` has the last good text of each page."""
         self.texts = _texts(settings)
         self._reading, writing = os.pipe()
+        # A signal that the fork gets before it has reset the handlers waits: these are of this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         self.pid = fork()
         if not self.pid:
             os.close(self._reading)
             _serve(config, listener, settings, good, writing)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         os.close(writing)
         self.is_ready, self.began = False, time.monotonic()
         self.good_pages: list[Path] = []
@@ -89,7 +93,7 @@ class Reloader:
 
     def run(self) -> bool:
         """Serve until a signal stops the service; return ``False`` if the first version cannot start."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOPS:
             signal.signal(number, self._on_signal)
         folders = [SERVICE / "ops", *self._settings.ops_path]
         self._start()
@@ -115,9 +119,10 @@ class Reloader:
         self._signals.append(number)
 
     def _start(self) -> None:
-        """Start a version, in place of one that does not yet serve."""
+        """Start a version, in place of one that is not known to serve yet."""
         if self._next:
-            self._next.send(signal.SIGKILL)
+            # It may have accepted requests meanwhile, and answers them before it ends.
+            self._next.send(signal.SIGINT)
             self._ending.append(self._next)
         self._next = Version(self._config, self._listener, self._settings, self._good)
 
@@ -169,8 +174,9 @@ def _serve(config: Config, listener: socket.socket, settings: Settings, good: di
     status = 1
     try:
         signal_at_parents_death(signal.SIGKILL)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         registries: list[Registry] = []
 
         def ops(settings: Settings) -> Registry:

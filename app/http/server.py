@@ -46,6 +46,8 @@ class GracefulServer(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; ``sockets`` are the listeners."""
+        if self.should_exit:
+            return  # a signal came while the application was loaded
         sys.setswitchinterval(SWITCH_S)
         await super().startup(sockets)
         # Copies, because the event loop has its own callbacks for the originals.
