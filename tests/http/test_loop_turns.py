@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -36,23 +37,6 @@ def graph(nodes: int = MAX_NODES) -> dict[str, Any]:
         "nodes": [first, *others],
         "outputs": {"y": f"a{nodes - 1}"},
     }
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[MeasuredService]:
-    one = MeasuredService(MAX_JSON_MB="4", MAX_BODY_MB="16", DEADLINE_S="60")
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def posted(service: MeasuredService) -> Callable[..., str]:
-    """Post a new graph of so many nodes, and return its name."""
-
-    def post(nodes: int = MAX_NODES) -> str:
-        return service.client.post("/v1/graphs", json=graph(nodes)).raise_for_status().json()["name"]
-
-    return post
 
 
 def number_lists(count: int = 1) -> list[list[float]]:
@@ -204,21 +188,49 @@ def cases(post: Callable[..., str]) -> dict[tuple[str, str], list[Request]]:
     }
 
 
-@pytest.mark.slow
-def test_no_request_holds_the_event_loop(service: MeasuredService, posted: Callable[..., str]) -> None:
+def slow_turns(service: MeasuredService, of: Container[str] | None = None) -> dict[str, str]:
+    """Return the slow turns of a new service by the name of the request, for all requests or for those named."""
+
+    def post(nodes: int = MAX_NODES) -> str:
+        """Post a new graph of so many nodes, and return its name."""
+        return service.client.post("/v1/graphs", json=graph(nodes)).raise_for_status().json()["name"]
+
     contexts = iter_route_contexts(service.app.routes)
     routes = [(context.path, context.original_route) for context in contexts]
     expected = {(m, p) for p, route in routes if isinstance(route, APIRoute) for m in route.methods or ()}
-    found = cases(posted)
+    found = cases(post)
     assert found.keys() == expected, "each route needs a case here: its largest legal bodies"
-    slow = list[str]()
+    slow = dict[str, str]()
     for (method, route), requests in found.items():
-        for path, options in requests:
+        for i, (path, options) in enumerate(requests):
             # Twice: the first request of its kind, and one that may take the fast path or be read at once.
             for attempt in ("first", "second"):
+                name = f"{method} {route}, case {i}, {attempt}"
                 request = service.client.build_request(method, path, **options)
                 seconds, response = service.longest_turn_s(request)
                 assert response.status_code != 500, response.text
-                if seconds > LIMIT_S:
-                    slow.append(f"{method} {route} ({path[:60]}, {attempt}): {1e3 * seconds:.1f} ms")
-    assert not slow, "\n".join(slow)
+                if seconds > LIMIT_S and (of is None or name in of):
+                    slow[name] = f"{path[:60]}: {1e3 * seconds:.1f} ms"
+    return slow
+
+
+@pytest.fixture
+def service() -> Iterator[Callable[[], MeasuredService]]:
+    """Start new services, which end with the test."""
+    with ExitStack() as services:
+
+        def start() -> MeasuredService:
+            one = MeasuredService(MAX_JSON_MB="4", MAX_BODY_MB="16", DEADLINE_S="60")
+            services.callback(one.close)
+            return one
+
+        yield start
+
+
+@pytest.mark.slow
+def test_no_request_holds_the_event_loop(service: Callable[[], MeasuredService]) -> None:
+    slow = slow_turns(service())
+    if slow:
+        # The garbage collector may run in any turn. What a request does is as slow in another service.
+        slow = slow_turns(service(), slow)
+    assert not slow
