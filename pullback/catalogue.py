@@ -51,11 +51,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class InputSlot(Slot):
-    """An input, with the domain where checks sample it and the points that they avoid."""
+    """An input, with the domain where checks sample it and the points that they avoid; ``optional`` or not."""
 
     domain: tuple[float, float]
     kinks: list[float]
     poles: list[float]
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,4 +147,10 @@ def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:
 
 def _input(slot: Mapping[str, Any]) -> InputSlot:
     low, high = slot["domain"]
-    return InputSlot(**_slot_fields(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])
+    return InputSlot(
+        **_slot_fields(slot),
+        domain=(float(low), float(high)),
+        kinks=slot["kinks"],
+        poles=slot["poles"],
+        optional=slot.get("optional", False),
+    )

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.autodiff.binding import bind
+from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.errors import OpFailed, PullbackError
 from app.tensors.json import decode
@@ -31,7 +32,7 @@ def admit(op: Op) -> None:
             more = [f": expected {entry.expected}, got {entry.got}" for entry in error.entries[:1]]
             detail = error.detail if isinstance(error, OpFailed) else error.detail + "".join(more)
             raise ValueError(f"example {example.name!r}: {detail}") from error
-        for slot in op.inputs:
+        for slot in point.op.inputs:
             _check_domain(slot, example, point)
         if example is op.examples[0]:
             _check_symbols(point)
@@ -39,7 +40,16 @@ def admit(op: Op) -> None:
 
 def bind_example(op: Op, example: Example) -> Point:
     """Return the point of an example; raise ``PullbackError`` for one that is not a valid request."""
-    return bind(op, example.inputs, example.attrs, None, decode, mode="graph", device="", max_elements=UNLIMITED)
+    return bind(
+        variant_of(op, dict.fromkeys(example.inputs)),
+        example.inputs,
+        example.attrs,
+        None,
+        decode,
+        mode="graph",
+        device="",
+        max_elements=UNLIMITED,
+    )
 
 
 def _check_domain(slot: Input, example: Example, point: Point) -> None:

@@ -236,6 +236,8 @@ def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], fie
 def bind_directions(values: Mapping[str, Any], side: Side, decode: Decode, field: str) -> dict[str, Array]:
     """Return the cotangents, tangents or vectors of a request in slot order; their slots must be differentiable."""
     for name in values:  # before decoding, whose error about an integer or a bool would mislead
+        if name in side.absent:
+            raise wrong((field, name), f"input {name} is not sent", expected=f"{name} among the inputs", got="nothing")
         if name in side.dtypes and name not in side.differentiable:
             some, none = f"some of {', '.join(side.differentiable)}", f"none: nothing is differentiable in {side.dtype}"
             expected = some if side.differentiable else none

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 
 from app.autodiff.binding import need_linear, need_order
-from app.autodiff.derived import DerivedOp
+from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point, Side, Spec
 from app.autodiff.transforms import Transform, signature
@@ -31,6 +31,7 @@ class Absent(StrEnum):
 
     NOT_DIFFERENTIABLE = "not_differentiable"
     DISCONNECTED = "disconnected"
+    NOT_SENT = "not_sent"
 
 
 Derivative: TypeAlias = Array | Absent
@@ -93,7 +94,7 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
         _admit_rows(point, tangents, output_shapes(point).values(), "tangents")
     outputs = point.spec.outputs
     transforms = (Transform("jvp", tuple(tangents), outputs.differentiable),)
-    finish = partial(_derivatives, outputs.dtypes, outputs, 1)
+    finish = partial(_derivatives, (*outputs.dtypes, *outputs.absent), outputs, 1)
     return Evaluation(point, transforms, finish, (tangents,), batched=batched)
 
 
@@ -189,18 +190,23 @@ def differentiable_inputs(point: Point, wrt: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(point.spec.inputs.differentiable.__contains__, wrt))
 
 
+def without_derivative(side: Side, name: str) -> Absent:
+    """Return why a slot that is not differentiable has no derivative."""
+    return Absent.NOT_SENT if name in side.absent else Absent.NOT_DIFFERENTIABLE
+
+
 def _derivatives(names: Iterable[str], side: Side, level: int, results: KeyedArrays) -> Derivatives:
     """Return the results of one level by name, or the reason for each missing one."""
     derivatives = Derivatives()
     for name in names:
-        value = results[level, name] if name in side.differentiable else Absent.NOT_DIFFERENTIABLE
+        value = results[level, name] if name in side.differentiable else without_derivative(side, name)
         derivatives[name] = Absent.DISCONNECTED if value is None else value
     return derivatives
 
 
 def _outputs(spec: Spec, results: KeyedArrays) -> Derivatives:
     """Return the outputs; raise ``OpFailed`` for a byte other than 0 and 1 in a bool, which no format can represent."""
-    outputs = Derivatives()
+    outputs: Derivatives = dict.fromkeys(spec.outputs.absent, Absent.NOT_SENT)
     for name, dtype in spec.outputs.dtypes.items():
         y = results[0, name]
         if y is not None and dtype == BOOL:
@@ -243,7 +249,7 @@ def values_up_to(last: Kind, point: Point, cotangents: Arrays, vectors: Arrays) 
     op, along, kinds = point.op, tuple(vectors), KINDS[: KINDS.index(last) + 1]
     first = Transform("vjp", along, tuple(cotangents))
     inputs, outputs = (dict.fromkeys(slot.name for slot in slots) for slots in (op.inputs, op.outputs))
-    (leaves,) = signature((first,), inputs, outputs, op.attrs.model_fields).seeds
+    (leaves,) = signature((first,), inputs, outputs, origin(op)[0].taken_names).seeds
     missing = _zero_outputs(point) if isinstance(op, DerivedOp) else outputs
     wanted: dict[Key, tuple[Key, Array | None]] = {("outputs", y): ((0, y), missing[y]) for y in outputs}
     wanted |= {("gradients", x): ((1, x), v) for x, v in vectors.items()}

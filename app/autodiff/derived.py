@@ -15,7 +15,7 @@ import numpy as np
 from app.autodiff.binding import bind_shapes, bind_spec, has_order
 from app.autodiff.transforms import Signature, Transform, signature
 from app.errors import NotFound, Unprocessable, did_you_mean
-from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output
+from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output, variant
 
 Derivation: TypeAlias = Literal["vjp", "jvp"]
 DERIVATIONS: tuple[Derivation, ...] = get_args(Derivation)
@@ -72,6 +72,22 @@ class DerivedOp(Op):
         """Whether it exists only for attributes with which the gradient of the registered op is linear."""
         return self.transforms[0].rule == "jvp"
 
+    @property
+    def has_variants(self) -> bool:
+        """Whether the registered op has."""
+        return self.base.has_variants
+
+    @property
+    def second_names(self) -> frozenset[str]:
+        """Those of the registered op."""
+        return self.base.second_names
+
+    @property
+    def general(self) -> Op:
+        """What is derived in the same way from the registered op that has all inputs."""
+        every = self.base.general
+        return self if every is self.base else derived(every, self.name, self.derivation)
+
 
 def origin(op: Op) -> tuple[Op, tuple[Transform, ...]]:
     """Return the registered op, and the transforms that derive an op from it."""
@@ -96,6 +112,19 @@ def derived(op: Op, name: str, sequence: list[str]) -> Op:
             raise NotFound(f"unknown derivation {derivation!r} in {name!r}; {did_you_mean(derivation, DERIVATIONS)}")
         op = derive(op, derivation)
     return op
+
+
+def variant_of(op: Op, sent: Mapping[str, str | None]) -> Op:
+    """Return an op, registered or derived, for requests that send these inputs, with the dtypes of typed tensors.
+
+    The second type variable is that of the first typed tensor that has it. Equal calls return one op.
+    """
+    if not op.has_variants:
+        return op
+    (base, transforms), slots = origin(op), [slot for slot in op.inputs if slot.name in op.second_names]
+    typed = (dtype for slot in slots if (dtype := sent.get(slot.name)) in slot.dtypes)
+    second = next(typed, slots[0].dtypes[0] if slots else None)
+    return derived(variant(base, sent, second), op.name, [transform.rule for transform in transforms])
 
 
 def known_derived(op: Op, sequence: Iterable[str]) -> Op | None:
@@ -124,7 +153,7 @@ def derive(op: Op, derivation: Derivation) -> DerivedOp:
 def _derive(op: Op, derivation: Derivation) -> DerivedOp:
     base, transforms = origin(op)
     inputs, outputs = ({slot.name: slot for slot in slots} for slots in (base.inputs, base.outputs))
-    before: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
+    before: Signature[Slot] = signature(transforms, inputs, outputs, base.taken_names)
     names = before.names[-1]
     wrt = tuple([slot.name for slot in op.inputs if _is_differentiable(op, slot)])
     differentiable = {slot.name for slot in op.outputs if _is_differentiable(op, slot)}
@@ -133,7 +162,7 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
         side = "input" if not wrt else "output"
         raise NotFound(f"op {op.name} has no {derivation}: no {side} of it is differentiable")
     transforms = (*transforms, Transform(derivation, wrt, of))
-    after: Signature[Slot] = signature(transforms, inputs, outputs, base.attrs.model_fields)
+    after: Signature[Slot] = signature(transforms, inputs, outputs, base.taken_names)
     given, new_inputs, new_outputs = _slots(derivation, names, after)
     # The cotangent of an input that all rows use is a sum over the rows: they depend on each other.
     has_sums = derivation == "vjp" and not set(wrt).isdisjoint(op.shared)
@@ -174,7 +203,10 @@ def _slots(
     """
     noun, is_vjp = NOUN[derivation], derivation == "vjp"
     given = {leaf: names[source] if is_vjp else source for source, leaf in after.seeds[-1].items()}
-    inputs = [Input(leaf, *_kind(after.leaves[leaf]), doc=f"{noun} of {slot}") for leaf, slot in given.items()]
+    inputs = [
+        Input(leaf, *_kind(of := after.leaves[leaf]), doc=f"{noun} of {slot}", optional=is_optional(of))
+        for leaf, slot in given.items()
+    ]
     results = zip(after.names[-1].items(), after.levels[-1].values(), strict=True)
     outputs = [
         Output(name, *_kind(slot), doc=f"{noun} of {source if is_vjp else names[source]}")
@@ -183,15 +215,19 @@ def _slots(
     return given, inputs, outputs
 
 
+def is_optional(slot: Slot) -> bool:
+    """Return whether a request need not send an input, or a direction of it."""
+    return isinstance(slot, Input) and slot.optional
+
+
 def _is_differentiable(op: Op, slot: Slot) -> bool:
     """Return whether derivatives reach a slot in the float dtypes of the op's type variable."""
     return slot.differentiable and any(op.dtype_of(slot, dtype) in FLOATS for dtype in op.dtypes)
 
 
 def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
-    """Return the dtypes and the shape of a slot; of the type variable's dtypes, only floats have derivatives."""
-    dtypes = tuple(dtype for dtype in slot.dtypes if dtype in FLOATS) if len(slot.dtypes) > 1 else slot.dtypes
-    return dtypes, slot.shape
+    """Return the dtypes and the shape of a slot; of a type variable's dtypes, only floats have derivatives."""
+    return tuple([dtype for dtype in slot.dtypes if dtype in FLOATS]) or slot.dtypes, slot.shape
 
 
 def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
@@ -211,9 +247,10 @@ def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
     for example in op.examples:
         run = {"device": "", "max_elements": 0}
         shapes = {name: np.shape(value) for name, value in example.inputs.items()}
+        one = variant_of(op, dict.fromkeys(shapes))
         try:
-            shapes |= bind_shapes(bind_spec(op, example.attrs, None, mode=op.modes[0], **run), shapes)
+            shapes |= bind_shapes(bind_spec(one, example.attrs, None, mode=op.modes[0], **run), shapes)
         except Unprocessable:
             continue
-        ones = {leaf: np.ones(shapes[of]).tolist() for leaf, of in given.items()}
+        ones = {leaf: np.ones(shapes[of]).tolist() for leaf, of in given.items() if of in shapes}
         yield Example(example.name, {**example.inputs, **ones}, example.attrs)

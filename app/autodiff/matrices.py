@@ -88,10 +88,11 @@ class _Matrix:
         """Return the blocks from products with the matrix."""
         point, blocks = self.point, Blocks()
         for y in self.of:
-            dtype, shape = DTYPES[self.side.dtypes[y]].numpy, self.shapes[y] or ()
             if y not in self.side.differentiable:
-                blocks[y] = dict.fromkeys(self.wrt, Absent.NOT_DIFFERENTIABLE)
-            elif point.spec.batching == "elementwise":
+                blocks[y] = self._without(y)
+                continue
+            dtype, shape = DTYPES[self.side.dtypes[y]].numpy, self.shapes[y] or ()
+            if point.spec.batching == "elementwise":
                 diagonals = product({y: np.ones(shape, dtype)}, False)
                 blocks[y] = {x: _diagonal_block(diagonal) for x, diagonal in diagonals.items()}
             else:
@@ -112,8 +113,11 @@ class _Matrix:
         evaluation = product({y: np.eye(size, dtype=DTYPES[self.side.dtypes[y]].numpy).reshape(size, *shape)})
         if evaluation.batch_key is None:
             return None
-        absent: Blocks = {other: dict.fromkeys(self.wrt, Absent.NOT_DIFFERENTIABLE) for other in self.of if other != y}
+        absent: Blocks = {other: self._without(other) for other in self.of if other != y}
         return evaluation.then(lambda found: {other: absent.get(other) or self._block(y, [found]) for other in self.of})
+
+    def _without(self, y: str) -> Derivatives:
+        return dict.fromkeys(self.wrt, derivatives.without_derivative(self.side, y))
 
     def _block(self, y: str, chunks: Sequence[Derivatives]) -> Derivatives:
         """Join the chunks of rows of the blocks of a slot."""
@@ -149,7 +153,7 @@ def _unit_directions(
 def _block(point: Point, x: str, chunks: Sequence[Derivative], rows: tuple[int, ...]) -> Derivative:
     """Join the chunks of rows of the block of an input; without rows, the block is empty."""
     if x not in point.spec.inputs.differentiable:
-        return Absent.NOT_DIFFERENTIABLE
+        return derivatives.without_derivative(point.spec.inputs, x)
     parts = [part for part in chunks if not isinstance(part, Absent)]
     if chunks and not parts:
         return Absent.DISCONNECTED

@@ -32,12 +32,14 @@ MAX_COST = 1 << 38
 class Side:
     """The inputs of an op, or its outputs, when its type variable is ``dtype``.
 
-    ``dtypes`` has the dtype of each slot, in the op's order; ``differentiable`` names the differentiable slots.
+    ``dtypes`` has the dtype of each slot, in the op's order; ``differentiable`` names the differentiable slots,
+    ``absent`` those that the op lacks because an optional input is not sent.
     """
 
     dtype: str
     dtypes: Mapping[str, str]
     differentiable: tuple[str, ...]
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +59,12 @@ class Spec:
     @cached_property
     def inputs(self) -> Side:
         """The op's inputs."""
-        return self._side(self.op.inputs)
+        return self._side(self.op.inputs, self.op.general.inputs)
 
     @cached_property
     def outputs(self) -> Side:
         """The op's outputs."""
-        return self._side(self.op.outputs)
+        return self._side(self.op.outputs, self.op.general.outputs)
 
     @cached_property
     def numbers(self) -> tuple[Array, ...]:
@@ -85,9 +87,10 @@ class Spec:
         """The integer static attributes, which are also symbols of shapes."""
         return {name: value for name, value in self.static if isinstance(value, int)}
 
-    def _side(self, slots: Sequence[Input | Output]) -> Side:
+    def _side(self, slots: Sequence[Input | Output], every: Sequence[Input | Output]) -> Side:
         differentiable = tuple([slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype)])
-        return Side(self.dtype, {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}, differentiable)
+        dtypes = {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}
+        return Side(self.dtype, dtypes, differentiable, tuple([s.name for s in every if s.name not in dtypes]))
 
 
 @dataclass(eq=False)

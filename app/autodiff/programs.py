@@ -89,9 +89,9 @@ class Program:
         base, derivation = origin(self.op)
         inputs = {slot.name: ShapeOf(slot.name, is_leaf=True) for slot in base.inputs}
         outputs = {slot.name: ShapeOf(slot.name, is_leaf=False) for slot in base.outputs}
-        before = signature(derivation, inputs, outputs, self.op.attrs.model_fields)
+        before = signature(derivation, inputs, outputs, base.taken_names)
         named = {before.names[-1][name]: shape for name, shape in before.levels[-1].items()}
-        return before, signature(self.transforms, before.leaves, named, self.op.attrs.model_fields)
+        return before, signature(self.transforms, before.leaves, named, base.taken_names)
 
     @cached_property
     def expected(self) -> Mapping[Key, Expected]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.binding import Decode, bind_attrs
+from app.autodiff.derived import variant_of
+from app.autodiff.variants import is_in_examples, label, variants
 from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck import choices
 from app.gradcheck.checks import (
@@ -28,6 +30,7 @@ from app.gradcheck.options import Options
 from app.gradcheck.places import Document, merge
 from app.gradcheck.target import Target
 from app.runtime.cancellation import Checkpoint
+from app.tensors.json import dtypes_of
 from ops import Op
 from pullback.counted import counted
 from pullback.gradcheck.reproduction import Reproduction
@@ -94,7 +97,7 @@ class Step:
 
     def add(self, finding: Finding, seconds: float = 0.0) -> None:
         """Keep and publish a finding that took ``seconds``."""
-        entry = self.report.entry(finding, self.target.attrs, seconds)
+        entry = self.report.entry(finding, self.target.attrs, seconds, of=self.target.op)
         self.entries.append(entry)
         self.publish(entry)
 
@@ -111,7 +114,7 @@ class Step:
             return found
         begun = "; this check began and did not end" if self.has_begun else ""
         finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
-        return [*found, self.report.entry(finding, self.target.attrs)]
+        return [*found, self.report.entry(finding, self.target.attrs, of=self.target.op)]
 
     @property
     def recorded(self) -> list[Document]:
@@ -220,7 +223,7 @@ class Report:
     @property
     def outline(self) -> list[str]:
         """The check and the attributes of each step as text: equal where two processes plan the same steps."""
-        return [f"{step.check} {dict(step.target.attrs)}" for step in self.steps]
+        return [f"{step.check} {dict(step.target.attrs)} {label(step.target.op)}" for step in self.steps]
 
     def reset(self) -> None:
         """Forget what the steps have found, to run them again."""
@@ -233,9 +236,11 @@ class Report:
         """Whether any step has begun."""
         return any(step.has_begun for step in self.steps)
 
-    def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0) -> Document:
-        """Return a finding with these attributes, which took ``seconds``, as an entry of the report."""
+    def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0, of: Op | None = None) -> Document:
+        """Return a finding on a variant with these attributes, which took ``seconds``, as an entry of the report."""
         device, dtype = next(iter(self.options.devices)), finding.place.dtype
+        if of is not None and (which := label(of)):
+            finding = replace(finding, sentence=f"{finding.sentence}; {which}")
         found = {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
         if finding.reproduction and dtype not in self.op.dtypes:
             found["reproduce"] = f"no operation returns this number: the op does not declare {dtype}"
@@ -281,16 +286,23 @@ class Report:
 def _targets(
     op: Op, options: Options, decode: Decode, inputs: Mapping[str, Any] | None, attrs: Mapping[str, Any] | None
 ) -> Iterator[Target]:
-    """Yield the targets in which something is differentiable."""
-    is_given = attrs is not None or inputs is not None
+    """Yield the targets in which something is differentiable, for each variant of the op."""
     options = replace(options, dtypes=options.dtypes or op.dtypes)
-    op = widened(op, options, decode)
+    for one in variants(op) if inputs is None else [variant_of(op, dtypes_of(inputs))]:
+        yield from _of_variant(widened(one, options, decode), options, decode, inputs, attrs)
+
+
+def _of_variant(
+    op: Op, options: Options, decode: Decode, inputs: Mapping[str, Any] | None, attrs: Mapping[str, Any] | None
+) -> Iterator[Target]:
+    is_given = attrs is not None or inputs is not None
+    has_example = inputs is not None or is_in_examples(op)
     chosen = [attrs or {}] if is_given else choices.of_examples(op)
-    others = [] if is_given else choices.of_no_example(op, options.seed)
+    others = [] if is_given or not has_example else choices.of_no_example(op, options.seed)
     for choice in (*chosen, *others):
         bind_attrs(op, choice)
         target = Target(op, choice, options, decode, inputs)
-        if choice in others:
+        if choice in others or not has_example:
             alone = replace(options, dtypes=(target.widest,), modes=("graph",))
             target = Target(op, choice, alone, decode, has_example=False)
         sides = (op.inputs, op.outputs)

@@ -20,7 +20,7 @@ TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor"), {"ty
 Dtype = Annotated[str, WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
 Device = Annotated[str, WithJsonSchema(ref("Device"))]
 Attributes = dict[str, Annotated[Any, WithJsonSchema({"type": ["number", "string", "boolean"]})]]
-Reason = Literal["not_differentiable", "disconnected"]
+Reason = Literal["not_differentiable", "disconnected", "not_sent"]
 Absences = dict[str, Reason]
 
 # No op has so many names: longer collections are refused before their items are validated.

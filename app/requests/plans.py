@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 
 from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec, check_values
+from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
 from app.autodiff.point import Point, Spec
@@ -29,7 +30,7 @@ from app.runtime.owned_cache import OwnedCache
 from app.telemetry.counters import Counters
 from app.tensors import fast_json
 from app.tensors.casting import Document, Source
-from app.tensors.json import FIELDS, Shape, decode
+from app.tensors.json import FIELDS, Shape, decode, dtypes_of
 from app.tensors.layouts import KeyedLayout
 from app.tensors.skeletons import TensorRuns, split, tensor_runs
 from app.tensors.strict_json import MAX_BRACKETS as MAX_SPLIT
@@ -260,10 +261,11 @@ class Plans:
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
-        bare = dict(fields)
+        bare, second = dict(fields), op.second_names
         for name in FIELDS:
             if isinstance(bare.get(name), dict):
-                bare[name] = dict.fromkeys(cast("dict[str, Any]", bare[name]))
+                values = cast("dict[str, Any]", bare[name])
+                bare[name] = dict.fromkeys(values) | dtypes_of({slot: values[slot] for slot in second & values.keys()})
         try:
             # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
             key = operation.name, orjson.dumps(bare)
@@ -278,13 +280,14 @@ class Plans:
 
     def _make(self, operation: Operation, op: Op, bare: Fields) -> Plan:
         request, engine = validated(bare, operation.request), self._engine
+        op = variant_of(op, request.inputs)
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         spec = bind_spec(op, request.attrs, request.dtype, mode=mode, **run)
-        wrt = bind_names(getattr(request, "wrt", None), op.inputs, "wrt")
-        of = bind_names(getattr(request, "of", None), op.outputs, "of")
+        wrt = bind_names(getattr(request, "wrt", None), op.general.inputs, "wrt")
+        of = bind_names(getattr(request, "of", None), op.general.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)
         return Plan(operation, request, wrt, of, spec, op.owner, whole or batched)
 

@@ -13,7 +13,7 @@ have the typed forms (``app.tensors.layouts.encode``).
 
 import binascii
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -75,6 +75,18 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     if isinstance(source, Source):
         source.array = array
     return array
+
+
+def dtypes_of(tensors: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the dtype of each typed tensor of a request, by name; ``None`` for numbers without one."""
+    return {name: _own_dtype(value) for name, value in tensors.items()}
+
+
+def _own_dtype(value: Any) -> str | None:
+    if isinstance(value, np.ndarray):
+        return cast("NDArray[Any]", value).dtype.name
+    dtype = cast("dict[str, Any]", value).get("dtype") if isinstance(value, dict) else None
+    return dtype if isinstance(dtype, str) else None
 
 
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:

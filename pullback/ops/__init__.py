@@ -20,6 +20,7 @@ from pullback.ops._paths import replace_paths
 from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
 from pullback.ops._rules import many, rules_of, shown_kind
 from pullback.ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
+from pullback.ops._variants import choices_of_inputs, variant
 
 __all__ = [
     "ANY_SHAPE",
@@ -50,6 +51,7 @@ __all__ = [
     "Unavailable",
     "additive",
     "bounded_kernels",
+    "choices_of_inputs",
     "custom_gradient",
     "discover",
     "left_out",
@@ -68,5 +70,6 @@ __all__ = [
     "shown_kind",
     "symbolic_gradient",
     "unbound_symbols",
+    "variant",
     "without_terminal_codes",
 ]

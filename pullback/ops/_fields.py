@@ -1,8 +1,9 @@
 """Check the fields of a declaration against their annotations, so that an error is raised at its line of the page."""
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, get_type_hints
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -18,6 +19,23 @@ def check_fields(kind: type[Any], declaration: object, what: str) -> None:
             adapter.validate_python(value)
         except ValidationError as error:
             raise TypeError(f"{what}: {name}{first_fault(error)}{_cure(value, error)}") from None
+
+
+def check_arguments(name: str, function: Any, positional: list[str], keywords: list[str]) -> None:
+    """Raise ``ValueError`` if a function cannot take these arguments.
+
+    Only plain functions are checked: the signature of a decorated one, or of an object, may be that of another.
+    """
+    plain = cast("partial[Any]", function).func if isinstance(function, partial) else function
+    if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
+        return
+    signature = inspect.signature(cast("Callable[..., Any]", function))
+    try:
+        signature.bind(*positional, **dict.fromkeys(keywords))
+    except TypeError as error:
+        expected = ", ".join([*positional, *(f"{keyword}=" for keyword in keywords)])
+        got = f"{plain.__name__}{signature}: {error}"
+        raise ValueError(f"{name}: expected a function that takes ({expected}), got {got}") from None
 
 
 def check_text(text: str, what: str) -> None:

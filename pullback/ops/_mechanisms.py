@@ -16,7 +16,7 @@ import tensorflow as tf
 from pullback.ops._faults import OpFault
 from pullback.ops._inferred_mechanism import marked, used_by
 from pullback.ops._op import Function, Tensor
-from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, many
+from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, filled, many, sent
 
 # What a gradient function takes, for messages.
 COTANGENTS = ": the inputs, then the cotangent of each float output, differentiable or not"
@@ -29,7 +29,8 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
 
     Without ``vjp_vjp`` the second order is TensorFlow's own derivative of ``vjp``; with it, the third order is the
     derivative of ``vjp_vjp``. ``vjp`` gets the cotangents of the outputs with a float dtype, ``vjp_vjp`` those of the
-    gradients that are not ``None``.
+    gradients that are not ``None``. Any input may be ``None``, if it is optional: then all functions get ``None`` for
+    it, ``vjp_vjp`` for its ddx too if it takes so many arguments, and what they return for it is not used.
 
     The pullback receives all it needs as arguments, through ``tf.identity``: a residual captured in a closure would be
     out of scope when the tape is outside the ``tf.function``.
@@ -37,19 +38,21 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
     rules = Rules(vjp, vjp_vjp or vjp)
 
     @functools.wraps(forward)
-    def op(*inputs: Tensor, **attrs: Any) -> Any:
+    def op(*slots: Tensor | None, **attrs: Any) -> Any:
+        inputs = [x for x in slots if x is not None]
         static, numbers = _split(attrs, inputs)
         n_primals, n_leaves = len(inputs), len(inputs) + len(numbers)
 
-        def call(rule: Function, leaves: Sequence[Tensor], kinds: str = "") -> Any:
-            """Call a rule of the page on ``(*inputs, *numbers, *cotangents)``."""
+        def call(rule: Function, leaves: Sequence[Tensor], kinds: str = "", *ddxs: Sequence[Tensor | None]) -> Any:
+            """Call a rule of the page on ``(*inputs, *numbers, *cotangents)`` and the first ``ddxs`` that it takes."""
             values = dict(zip(numbers, leaves[n_primals:n_leaves], strict=True))
-            return call_rule(rule, (*leaves[:n_primals], *leaves[n_leaves:]), {**static, **values}, kinds)
+            args = (*filled(slots, leaves[:n_primals]), *leaves[n_leaves:])
+            return call_rule(rule, args, {**static, **values}, kinds, *ddxs)
 
         def pullback(*leaves: Tensor) -> list[Tensor | None]:
-            dxs = checked_gradients(vjp, call(vjp, leaves, COTANGENTS), leaves[:n_primals])
-            rules.returned_none.update(i for i, dx in enumerate(dxs) if dx is None)
-            return dxs
+            dxs = checked_gradients(vjp, call(vjp, leaves, COTANGENTS), filled(slots, leaves[:n_primals]))
+            rules.returned_none.update(i for i, dx in enumerate(dxs) if dx is None and slots[i] is not None)
+            return sent(slots, dxs)
 
         def pullback_with_its_own_gradient(*leaves: Tensor) -> list[Tensor | None]:
             present: list[int] = []
@@ -60,12 +63,16 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
                 present[:] = [i for i, dx in enumerate(dxs) if dx is not None]
 
                 def pull_back_again(*ddxs: Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-                    same = [tf.identity(leaf) for leaf in leaves]
-                    result = call(rules.vjp_vjp, (*same, *ddxs), f"{COTANGENTS}, then of each gradient")
-                    wanted = (*leaves[:n_primals], *leaves[n_leaves:])
+                    same, dys = [tf.identity(leaf) for leaf in leaves], leaves[n_leaves:]
+                    given = dict(zip(present, ddxs, strict=True))
+                    order = filled(slots, range(n_primals))
+                    with_none = [None if i is None else given[i] for i in order if i is None or i in given]
+                    kinds = f"{COTANGENTS}, then of each gradient"
+                    result = call(rules.vjp_vjp, same, kinds, with_none, ddxs)
+                    wanted = (*filled(slots, leaves[:n_primals]), *dys)
                     gradients = checked_gradients(rules.vjp_vjp, result, wanted)
-                    dxs = [*gradients[:n_primals], *(None for _ in numbers), *gradients[n_primals:]]
-                    return _beside(dxs, variables)
+                    of_xs, of_dys = sent(slots, gradients[: len(slots)]), gradients[len(slots) :]
+                    return _beside([*of_xs, *(None for _ in numbers), *of_dys], variables)
 
                 return [dxs[i] for i in present], pull_back_again
 
@@ -106,12 +113,13 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
         tf.RegisterGradient(names[op_type])(_checked(gradient, numbers))
 
     @functools.cache
-    def trace(dtypes: tuple[tf.DType, ...], static: tuple[tuple[str, Any], ...]) -> Any:
+    def trace(slots: tuple[bool | None, ...], dtypes: tuple[tf.DType, ...], static: tuple[tuple[str, Any], ...]) -> Any:
         def overridden(*leaves: Tensor) -> Any:
             graph = tf.compat.v1.get_default_graph()
             values = dict(zip(numbers, leaves[len(leaves) - len(numbers) :], strict=True))
             with graph.gradient_override_map(names):
-                outputs = forward(*leaves[: len(leaves) - len(numbers)], **dict(static), **values)
+                xs = filled(slots, leaves[: len(leaves) - len(numbers)])
+                outputs = forward(*xs, **dict(static), **values)
             if missing := set(names) - {operation.type for operation in graph.get_operations()}:
                 raise ValueError(f"gradient_override_map: {forward.__name__} has no op of type {sorted(missing)}")
             return outputs
@@ -121,11 +129,12 @@ def override(gradients: Mapping[str, Function], forward: Function, *, numbers: t
         return tf.function(overridden, input_signature=specs, autograph=False).get_concrete_function()
 
     @functools.wraps(forward)
-    def op(*inputs: Tensor, **attrs: Any) -> Any:
+    def op(*slots: Tensor | None, **attrs: Any) -> Any:
+        inputs, present = [x for x in slots if x is not None], tuple(None if x is None else True for x in slots)
         static, values = _split(attrs, inputs)
         leaves = (*inputs, *(values[name] for name in numbers))
         with tf.init_scope():
-            function = trace(tuple(leaf.dtype for leaf in leaves), tuple(sorted(static.items())))
+            function = trace(present, tuple(leaf.dtype for leaf in leaves), tuple(sorted(static.items())))
         return function(*leaves)
 
     return marked(op, "gradient_override_map")

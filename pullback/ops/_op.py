@@ -9,7 +9,8 @@ Notation, here and on every op's page:
 ``ddx``    cotangent of ``dx``: the argument of the gradient of the gradient
 ``tx, ty`` tangents of an input and of an output
 ``T``      the op's type variable: the dtype of every input and output that lists several dtypes; if none does, the
-           dtype of the first that is a float
+           dtype of the first that is a float. Inputs with another list have a second type variable: the dtype of the
+           tensor that is sent. Of both, T is the first whose default is a float
 =========  =====================================================================================
 
 A page's functions take tensors by position and the op's attributes by keyword:
@@ -21,14 +22,14 @@ A page's functions take tensors by position and the op's attributes by keyword:
 ``reference(*x, **attrs)``               y, in NumPy
 =======================================  =======================================================
 
-A single value is returned bare, several in a tuple; ``None`` means "no gradient, on purpose".
+A single value is returned bare, several in a tuple; ``None`` means "no gradient, on purpose". In place of an optional
+input that is not sent, a function gets ``None``, and its gradient is ``None``.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -37,10 +38,10 @@ import tensorflow as tf
 from pullback.ops._attrs import Attrs, check_attributes, valid_attributes
 from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
-from pullback.ops._fields import check_fields, check_text, shown
+from pullback.ops._fields import check_arguments, check_fields, check_text, shown
 from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
 from pullback.ops._shown import html_of, text_of
-from pullback.ops._slots import FLOATS, Example, Input, Output, duplicate_names, unbound_symbols
+from pullback.ops._slots import FLOATS, Example, Input, Output, check_variables, duplicate_names, unbound_symbols
 
 Tensor: TypeAlias = tf.Tensor
 Function: TypeAlias = Callable[..., Any]
@@ -117,19 +118,22 @@ class Op:
         """Return ``function(*inputs, **attrs)``, a TensorFlow function with the gradients of the page.
 
         Arrays, lists and numbers become tensors, where several dtypes are declared of ``dtype``, by default the first;
-        tensors stay as they are. Attributes have their defaults. Raises ``TypeError`` for a wrong number of inputs,
-        ``ValueError`` for wrong attributes, and ``InvalidInput`` for what ``validate`` refuses.
+        tensors stay as they are. ``None`` stands for an optional input, and those at the end may be left out.
+        Attributes have their defaults. Raises ``TypeError`` for a wrong number of inputs, ``ValueError`` for wrong
+        attributes, and ``InvalidInput`` for what ``validate`` refuses.
         """
-        if len(inputs) != len(self.inputs):
+        absent = [slot.optional for slot in self.inputs[len(inputs) :]]
+        if len(inputs) > len(self.inputs) or not all(absent):
             expected = ", ".join(slot.name for slot in self.inputs)
             raise TypeError(f"op {self.name}: expected one value for each of {expected}, got {len(inputs)}")
         kind, valid = dtype or self.dtypes[0], valid_attributes(self.attrs, attrs)
-        xs = dict[str, Tensor]()
-        for slot, x in zip(self.inputs, inputs, strict=True):
-            has_dtype = isinstance(x, tf.Tensor | tf.Variable)
-            xs[slot.name] = tf.convert_to_tensor(x, None if has_dtype else self.dtype_of(slot, kind))
+        xs = dict[str, Tensor | None]()
+        for slot, given in zip(self.inputs, (*inputs, *(None for _ in absent)), strict=True):
+            kind_of = None if isinstance(given, tf.Tensor | tf.Variable) else self.dtype_of(slot, kind)
+            is_sent = given is not None or not slot.optional
+            xs[slot.name] = tf.convert_to_tensor(cast(Any, given), kind_of) if is_sent else None
         if self.validate and tf.executing_eagerly():
-            self.validate({name: x.numpy() for name, x in xs.items()}, valid)
+            self.validate({name: x.numpy() for name, x in xs.items() if x is not None}, valid)
         numbers = {name: tf.convert_to_tensor(value, kind) for name, value in valid.numbers().items()}
         return self.function(*xs.values(), **valid.static(), **numbers)
 
@@ -159,10 +163,7 @@ class Op:
     def _check_slots(self) -> None:
         if not self.inputs or not self.outputs or not self.examples:
             raise ValueError("expected at least one input, one output and one example")
-        slots = (*self.inputs, *self.outputs)
-        if len({slot.dtypes for slot in slots if len(slot.dtypes) > 1}) > 1:
-            cure = "list one dtype in the others, and convert with tf.cast"
-            raise ValueError(f"inputs and outputs with several dtypes must all list the same ones; {cure}")
+        check_variables(self.dtypes, self.second_dtypes, self.inputs, self.outputs)
         sizes = {size.lower(): size for slot in self.inputs for size in slot.shape if isinstance(size, str)}
         for size, name in unbound_symbols(self.inputs, self.outputs, self.attrs.static_names()).items():
             if similar := sizes.get(size.lower()):
@@ -176,10 +177,12 @@ class Op:
         if self.attrs.number_names() and not set(self.dtypes) <= set(FLOATS):
             raise ValueError("number attributes need a type variable of float dtypes only")
         for example in self.examples:
-            if set(example.inputs) != {slot.name for slot in self.inputs}:
+            if ({slot.name for slot in self.inputs} ^ set(example.inputs)) - set(self.optional_names):
                 expected = ", ".join(slot.name for slot in self.inputs)
-                cure = "a mask or an attribute can say what is absent"
+                cure = "declare Input(optional=True) for one that may be absent"
                 raise ValueError(f"example {example.name!r}: expected exactly the inputs {expected}; {cure}")
+        if not any(len(example.inputs) == len(self.inputs) for example in self.examples):
+            raise ValueError(f"expected an example with the optional inputs {', '.join(self.optional_names)}, got none")
         for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
             claim = cast(object, self.claim(valid_attributes(self.attrs, values)))
             if not isinstance(claim, Claim):
@@ -192,20 +195,58 @@ class Op:
             raise ValueError(f"{expected}, got {self.mechanism!r}; leave it out, and it is inferred")
         inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)
         for name in ("function", "reference"):
-            _check_arguments(name, getattr(self, name), inputs, attrs)
+            check_arguments(name, getattr(self, name), inputs, attrs)
         of_attrs = {"validate": ["inputs"], "sample": ["rng", "dtype"], "singular": ["inputs"]}
         for name, positional in of_attrs.items():
-            _check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
-        _check_arguments("cost", self.cost, ["dims"], [])
-        _check_arguments("sizes", self.sizes, ["dims"], [])
+            check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
+        check_arguments("cost", self.cost, ["dims"], [])
+        check_arguments("sizes", self.sizes, ["dims"], [])
         if callable(self.batching):
-            _check_arguments("batching", self.batching, ["attrs"], [])
+            check_arguments("batching", self.batching, ["attrs"], [])
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of the type variable T, the default first."""
-        declared: list[tuple[str, ...]] = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
-        return max(declared, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
+        sent = [slot.dtypes for slot in self.inputs if not slot.optional]
+        declared = [*sent, *(slot.dtypes for slot in self.outputs)]
+        # Several dtypes of an integer input are those of a second type variable, if there is a float.
+        named = [dtypes for dtypes in declared if dtypes[0] in FLOATS or dtypes not in sent] or declared
+        return max(named, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
+
+    @cached_property
+    def second_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the second type variable, the default first; none if there is no second one."""
+        others = (slot.dtypes for slot in self.inputs if len(slot.dtypes) > 1 and slot.dtypes != self.dtypes)
+        return next(others, ())
+
+    @property
+    def second_names(self) -> frozenset[str]:
+        """The names of the inputs with the second type variable."""
+        return self._second_names
+
+    @cached_property
+    def _second_names(self) -> frozenset[str]:
+        return frozenset(slot.name for slot in self.inputs if self.second_dtypes and slot.dtypes == self.second_dtypes)
+
+    @cached_property
+    def optional_names(self) -> tuple[str, ...]:
+        """The names of the optional inputs."""
+        return tuple([slot.name for slot in self.inputs if slot.optional])
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether a request determines more than the values of the inputs: which are sent, or the second variable."""
+        return bool(self.optional_names or self.second_dtypes)
+
+    @property
+    def taken_names(self) -> frozenset[str]:
+        """The names that no input of a derived op may have, besides its own."""
+        return frozenset((*self.attrs.model_fields, *(slot.name for slot in self.general.inputs)))
+
+    @property
+    def general(self) -> "Op":
+        """The op of which this is a variant, with all inputs; this one, if it is none."""
+        return self
 
     @property
     def owner(self) -> str:
@@ -253,26 +294,10 @@ class Op:
         return batching
 
     def dtype_of(self, slot: Input | Output, dtype: str) -> str:
-        """Return the dtype of an input or output when the type variable is ``dtype``."""
-        return slot.dtypes[0] if len(slot.dtypes) == 1 else dtype
+        """Return the dtype of an input or output when the type variable is ``dtype``, and the second the default."""
+        default, *others = slot.dtypes
+        return dtype if others and slot.dtypes == self.dtypes else default
 
     def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
         """Report whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""
         return slot.differentiable and self.dtype_of(slot, dtype) in FLOATS
-
-
-def _check_arguments(name: str, function: Any, positional: list[str], keywords: list[str]) -> None:
-    """Raise ``ValueError`` if a function cannot take these arguments.
-
-    Only plain functions are checked: the signature of a decorated one, or of an object, may be that of another.
-    """
-    plain = cast("partial[Any]", function).func if isinstance(function, partial) else function
-    if not inspect.isfunction(plain) or hasattr(plain, "__wrapped__"):
-        return
-    signature = inspect.signature(cast(Function, function))
-    try:
-        signature.bind(*positional, **dict.fromkeys(keywords))
-    except TypeError as error:
-        expected = ", ".join([*positional, *(f"{keyword}=" for keyword in keywords)])
-        got = f"{plain.__name__}{signature}: {error}"
-        raise ValueError(f"{name}: expected a function that takes ({expected}), got {got}") from None

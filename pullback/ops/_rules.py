@@ -1,14 +1,16 @@
 """The gradient functions of a page: which an op has, how they are called, and what they may return."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from pullback.ops._faults import OpFault, located
 from pullback.ops._op import Function, Tensor
+
+Value = TypeVar("Value")
 
 RULES = "pullback_rules"
 """The attribute of an op's function that has its ``Rules``."""
@@ -28,10 +30,31 @@ def rules_of(function: Function) -> Rules | None:
     return vars(function).get(RULES) if hasattr(function, "__dict__") else None
 
 
-def call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any], kinds: str = "") -> Any:
-    """Call a rule of a page; raise ``OpFault``, with the ``kinds`` of its arguments, if it does not take them."""
+def filled(slots: Sequence[Any], values: Iterable[Value]) -> list[Value | None]:
+    """Return a value for each slot that is not ``None``, in their order, and ``None`` for the others."""
+    rest = iter(values)
+    return [None if slot is None else next(rest) for slot in slots]
+
+
+def sent(slots: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    """Return the values of the slots that are not ``None``."""
+    return [value for slot, value in zip(slots, values, strict=True) if slot is not None]
+
+
+def call_rule(
+    rule: Function, args: Sequence[Any], attrs: Mapping[str, Any], kinds: str = "", *more: Sequence[Any]
+) -> Any:
+    """Call a rule of a page; raise ``OpFault``, with the ``kinds`` of its arguments, if it does not take them.
+
+    The arguments ``more`` follow: the first of these sequences that the rule takes, or the last.
+    """
+    signature = inspect.signature(rule)
+    for rest in more:
+        every = (*args, *rest)
+        if rest is more[-1] or _binds(signature, every, attrs):
+            return call_rule(rule, every, attrs, kinds)
     try:
-        inspect.signature(rule).bind(*args, **attrs)
+        signature.bind(*args, **attrs)
     except TypeError as error:
         got = f"{rule.__name__}({', '.join(inspect.signature(rule).parameters)})"
         expected = f"{len(args)} by position{kinds}" + (f", and {', '.join(attrs)} by keyword" if attrs else "")
@@ -43,6 +66,14 @@ def call_rule(rule: Function, args: Sequence[Any], attrs: Mapping[str, Any], kin
     return rule(*args, **attrs)
 
 
+def _binds(signature: inspect.Signature, args: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+    try:
+        signature.bind(*args, **attrs)
+    except TypeError:
+        return False
+    return True
+
+
 def _slots(function: Function, count: int) -> list[str]:
     """Return the names of the first ``count`` arguments of a function, which may take any number of them."""
     found = inspect.signature(function).parameters.values()
@@ -51,12 +82,13 @@ def _slots(function: Function, count: int) -> list[str]:
 
 
 def checked_gradients(
-    function: Function, result: Any, wanted: Sequence[Tensor], names: Sequence[str] = ()
+    function: Function, result: Any, wanted: Sequence[Tensor | None], names: Sequence[str] = ()
 ) -> list[Tensor | None]:
     """Return the results of a gradient function as a list, with one entry for each tensor in ``wanted``.
 
-    Raises ``OpFault`` for a wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is
-    known to be wrong. Sparse gradients (``IndexedSlices``) are made dense.
+    The entry is ``None`` for an input that is not sent, whatever the function returns for it. Raises ``OpFault`` for a
+    wrong count, anything but a tensor or ``None``, a wrong dtype, or a shape that is known to be wrong. Sparse
+    gradients (``IndexedSlices``) are made dense.
     """
     slots = names or _slots(function, len(wanted))
     values, got = many(result), shown_kind(result)
@@ -67,7 +99,9 @@ def checked_gradients(
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, values, wanted, strict=False):
         gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
-        if gradient is not None:
+        if like is None:
+            gradient = None
+        elif gradient is not None:
             expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
             if not isinstance(gradient, tf.Tensor):
                 got = f"{gradient!r} ({type(gradient).__name__})"[:200]

@@ -20,6 +20,8 @@ UNDECLARED = (-3.0, 3.0)
 """The domain of an input that declares none: checks sample there, and expect finite derivatives everywhere."""
 # The limits of a tensor in a request.
 MAX_RANK, MAX_SIZE = 8, 1 << 31
+MAX_OPTIONAL = 4
+"""The most optional inputs of an op: each choice of them is traced and checked by itself."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Input:
     A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
     them; an int for itself. ``domain`` is where checks sample; at ``kinks`` and ``poles`` derivatives are one-sided
     or infinite, and checks keep away. An input of ``("bool",)``, such as a mask, has none of these and no derivative.
+    Requests may leave out an ``optional`` input; the functions of the page get ``None`` in its place.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Input:
     domain: tuple[float, float] = UNDECLARED
     kinks: tuple[float, ...] = ()
     poles: tuple[float, ...] = ()
+    optional: bool = False
 
     def __post_init__(self) -> None:
         """Raise an error for wrong types, dtypes, shapes and domains."""
@@ -116,6 +120,26 @@ def _check_slot(slot: Input | Output, what: str) -> None:
         raise ValueError(
             f'{what}: expected a shape with "..." at most once and up to {MAX_RANK} sizes, got {slot.shape}'
         )
+
+
+def check_variables(
+    first: tuple[str, ...], second: tuple[str, ...], inputs: Sequence[Input], outputs: Sequence[Output]
+) -> None:
+    """Raise ``ValueError`` unless the inputs that are always sent, and ``dtype`` of a request, determine all dtypes.
+
+    ``first`` and ``second`` are the dtypes of the type variables; there are none of a second that is not declared.
+    """
+    always = [slot for slot in inputs if not slot.optional]
+    if not always or len(always) + MAX_OPTIONAL < len(inputs):
+        got = len(inputs) - len(always)
+        raise ValueError(f"expected an input that is not optional, and at most {MAX_OPTIONAL} that are, got {got}")
+    several = {slot.dtypes for slot in (*inputs, *outputs) if len(slot.dtypes) > 1}
+    cure = "list one dtype in the others, and convert with tf.cast"
+    if len(set(map(frozenset, several))) < len(several) or several - {first, second}:
+        expected = "the same dtypes in the same order, or those of a second type variable, which an input lists"
+        raise ValueError(f"inputs and outputs with several dtypes must list {expected}; {cure}")
+    if second and second not in [slot.dtypes for slot in always]:
+        raise ValueError(f"expected an input that is not optional with the dtypes {second}, got none; {cure}")
 
 
 def _instead(dtype: str) -> str:

@@ -254,7 +254,9 @@ WRONG: dict[str, Wrong] = {
     ),
     "an input without a name": instead(INPUT, 'Input(shape=("N",))', "write name=... in Input(...)"),
     # The examples.
-    "an example without its input": instead(EXAMPLE, 'Example("two", {"z": [1.0]})', "the inputs x; a mask", line=MADE),
+    "an example without its input": instead(
+        EXAMPLE, 'Example("two", {"z": [1.0]})', "the inputs x; declare Input(optional=True)", line=MADE
+    ),
     "an example of a wrong shape": instead(
         EXAMPLE, 'Example("two", {"x": 1.0})', "example 'two'", "does not match [N]", line=MADE
     ),

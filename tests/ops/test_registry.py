@@ -91,7 +91,8 @@ def test_a_broken_page_is_unavailable_with_its_error(tmp_path, source, reason) -
         ((("bool",), ("float64",)), ("float64",)),
         ((("int32",), ("bool",), ("float32",)), ("float32",)),
         ((("bool",), ("int32", "int64")), ("int32", "int64")),
-        ((("float32",), ("int32", "int64")), ("int32", "int64")),
+        ((("float32",), ("int32", "int64")), ("float32",)),
+        ((("int32", "int64"), ("float32", "float64")), ("float32", "float64")),
         ((("bool",), ("bool",)), ("bool",)),
     ],
 )

@@ -21,7 +21,7 @@ from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import Verdict
 from app.routes.protocol import described, find_op
 from app.runtime.refused import REFUSED, refused
-from ops import Attrs, Batching, Derivative, Formula, Mode, Op, Registry, Surrogate
+from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Registry, Surrogate
 from pullback.service_folder import SERVICE
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
@@ -103,6 +103,7 @@ class InputSlot(OutputSlot):
     domain: tuple[float, float]
     kinks: list[float]
     poles: list[float]
+    optional: bool = Field(default=False, description="Whether a request may leave it out.")
 
 
 class OpExample(BaseModel):
@@ -216,11 +217,15 @@ def contract(engine: Engine, op: Op) -> OpContract:
         dtypes=list(op.dtypes),
         modes=list(op.modes),
         default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
-        inputs=[InputSlot.model_validate(slot) for slot in op.inputs],
+        inputs=[_input(slot) for slot in op.inputs],
         outputs=[OutputSlot.model_validate(slot) for slot in op.outputs],
         attrs=attrs_schema(op.attrs),
         examples=[OpExample(name=e.name, inputs=dict(e.inputs), attrs=dict(e.attrs)) for e in op.examples],
     )
+
+
+def _input(slot: Input) -> InputSlot:
+    return InputSlot.model_validate({name: value for name, value in vars(slot).items() if name != "optional" or value})
 
 
 def _row_calls(packing: PaddedRows) -> RowCalls:

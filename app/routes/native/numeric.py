@@ -108,7 +108,7 @@ class NumericHandler:
             (point, cotangents), tangents = point_of(self.engine, self.op, request), None
             if request.tangents is not None:
                 tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
-            wrt = bind_names(request.wrt, self.op.inputs, "wrt")
+            wrt = bind_names(request.wrt, point.op.general.inputs, "wrt")
         wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, self.engine.check_work)
 
         def work(checkpoint: Checkpoint) -> dict[str, Any]:

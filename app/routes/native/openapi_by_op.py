@@ -98,7 +98,7 @@ def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
     xs, ys = differentiable(op, op.inputs), differentiable(op, op.outputs)
     found: dict[str, Schema] = {
-        "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs]},
+        "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs if not slot.optional]},
         "attrs": without_defaults(attrs_schema(op.attrs)),
         "dtype": {"type": "string", "enum": floats if endpoint.name == "verify" else list(op.dtypes)},
         "dtypes": {**_choice(floats), "maxItems": len(FLOATS)},
@@ -166,5 +166,6 @@ def _example(op: Op, endpoint: _Endpoint, example: Example) -> Mapping[str, Any]
     body: dict[str, Any] = {"inputs": dict(example.inputs)}
     if example.attrs:
         body["attrs"] = dict(example.attrs)
-    live = {slot.name: example.inputs[slot.name] for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0])}
+    slots = [slot for slot in op.inputs if op.is_differentiable(slot, op.dtypes[0]) and slot.name in example.inputs]
+    live = {slot.name: example.inputs[slot.name] for slot in slots}
     return body | {field: live for field in _ALONG_INPUTS if field in endpoint.request["properties"]}

@@ -5,10 +5,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.autodiff.binding import bind, bind_directions
+from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.execution.engine import Engine
 from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, Tensors
-from app.tensors.json import decode
+from app.tensors.json import decode, dtypes_of
 from ops import Array, Mode, Op
 
 
@@ -29,6 +30,7 @@ class PointRequest(BaseModel):
 
 def point_of(engine: Engine, op: Op, request: PointRequest) -> tuple[Point, dict[str, Array] | None]:
     """Return the point of a request, and its cotangents, ``None`` if it has none; raises ``Unprocessable``."""
+    op = variant_of(op, dtypes_of(request.inputs))
     mode = request.mode or engine.default_mode(op, request.dtype, request.device)
     run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
     point = bind(op, request.inputs, request.attrs, request.dtype, decode, mode=mode, **run)

@@ -22,6 +22,7 @@ from tests.gradcheck.wrong import (
     ties,
     transforms,
     units,
+    variants,
 )
 
 MODULES = (
@@ -45,6 +46,7 @@ MODULES = (
     half,
     hidden,
     transforms,
+    variants,
 )
 
 

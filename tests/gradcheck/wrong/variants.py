@@ -1,0 +1,95 @@
+"""Faults where an optional input is not sent, or in one dtype of the second type variable."""
+
+import numpy as np
+import tensorflow as tf
+
+from ops import Array, Function, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from tests.gradcheck.planting import Planted
+from tests.gradcheck.wrong.making import BOTH, WIDE, made
+
+
+def affine(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    return tf.sin(x) * w if b is None else tf.sin(x) * w + b
+
+
+def affine_reference(x: Array, w: Array, b: Array | None) -> Array:
+    return np.sin(x) * w + (0 if b is None else b)
+
+
+def affine_vjp(x: Tensor, w: Tensor, b: Tensor | None, dy: Tensor) -> tuple[Tensor, ...]:
+    return tf.cos(x) * w * dy, tf.sin(x) * dy, dy
+
+
+def of_a_bias_of_one(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    return affine(x, w, tf.ones_like(x) if b is None else b)
+
+
+def without_w(x: Tensor, w: Tensor, b: Tensor | None, dy: Tensor) -> tuple[Tensor, ...]:
+    """The slope lacks w where there is no b."""
+    return tf.cos(x) * (tf.ones_like(w) if b is None else w) * dy, tf.sin(x) * dy, dy
+
+
+def affine_vjp_vjp(
+    x: Tensor, w: Tensor, b: Tensor | None, dy: Tensor, *ddxs: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """The second derivative in x lacks its sign where there is no b."""
+    ddx, ddw, ddb = ddxs
+    sign = 1.0 if b is None else -1.0
+    of_x = sign * tf.sin(x) * w * dy * ddx + tf.cos(x) * dy * ddw
+    of_dy = tf.cos(x) * w * ddx + tf.sin(x) * ddw
+    if b is None:
+        return of_x, tf.cos(x) * dy * ddx, None, of_dy
+    return of_x, tf.cos(x) * dy * ddx, tf.zeros_like(b), of_dy + ddb
+
+
+def picked(x: Tensor, i: Tensor) -> Tensor:
+    return tf.gather(x, i)
+
+
+def picked_reference(x: Array, i: Array) -> Array:
+    return x[i]
+
+
+def scattered(x: Tensor, i: Tensor, dy: Tensor) -> tuple[Tensor, None]:
+    """Indices of int64 that are equal overwrite each other."""
+    added = tf.math.unsorted_segment_sum(dy, i, tf.size(x))
+    return (added if i.dtype == tf.int32 else tf.tensor_scatter_nd_update(tf.zeros_like(x), i[:, None], dy)), None
+
+
+def in_range(inputs: dict[str, Array], attrs: object) -> None:
+    if not ((inputs["i"] >= 0) & (inputs["i"] < len(inputs["x"]))).all():
+        raise InvalidInput("i", "out of range", expected="an index", got="another number")
+
+
+def indices(rng: np.random.Generator, dtype: str, attrs: object) -> dict[str, Array]:
+    return {"x": rng.uniform(-3, 3, 4), "i": rng.integers(0, 4, 6)}
+
+
+def optional(function: Function, name: str) -> Op:
+    inputs = (Input("x", BOTH), Input("w", BOTH), Input("b", BOTH, optional=True))
+    return made(function, affine_reference, inputs, name=name, batching="elementwise")
+
+
+OPS: dict[str, Planted] = {
+    "another value without an input": Planted(
+        optional(custom_gradient(of_a_bias_of_one, affine_vjp), "bias_of_one"), ("value",), "without b"
+    ),
+    "a slope that is wrong without an input": Planted(
+        optional(custom_gradient(affine, without_w), "slope_without_bias"), ("derivative",), "without b"
+    ),
+    "a second order that is wrong without an input": Planted(
+        optional(custom_gradient(affine, affine_vjp, affine_vjp_vjp), "second_without_bias"), ("second",), "without b"
+    ),
+    "indices of int64 that overwrite each other": Planted(
+        made(
+            custom_gradient(picked, scattered),
+            picked_reference,
+            (Input("x", WIDE, ("N",)), Input("i", ("int32", "int64"), ("M",), differentiable=False, domain=(0.0, 2.0))),
+            outputs=(Output("y", WIDE, ("M",)),),
+            validate=in_range,
+            sample=indices,
+        ),
+        ("derivative",),
+        "with i in int64",
+    ),
+}
