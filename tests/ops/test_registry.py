@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,11 +40,11 @@ def test_discovery_twice_finds_the_same_ops() -> None:
     assert dict(discover().ops) == dict(discover().ops)
 
 
-def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
+def test_a_plug_in_is_an_op_like_any_other(tmp_path: Path) -> None:
     registry = discover([plug_in(tmp_path, same=PAGE.format(name="same_again"), _hidden="1 / 0")])
     op = registry.ops["same_again"]
     assert registry.unavailable == ()
-    assert answer(Case(op, op.examples[0]).point(), "forward", {})["outputs/y"].tolist() == [1.0]
+    assert answer(Case(op, op.examples[0]).point(), "forward", {})["outputs/y"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path) -> None:
         ),
     ],
 )
-def test_a_broken_page_is_unavailable_with_its_error(tmp_path, source, reason) -> None:
+def test_a_broken_page_is_unavailable_with_its_error(tmp_path: Path, source: str, reason: str) -> None:
     registry = discover([plug_in(tmp_path, broken=source, sound=PAGE.format(name="sound"))])
     assert "sound" in registry.ops
     (broken,) = registry.unavailable
@@ -96,22 +97,22 @@ def test_a_broken_page_is_unavailable_with_its_error(tmp_path, source, reason) -
         ((("bool",), ("bool",)), ("bool",)),
     ],
 )
-def test_the_type_variable_is_bool_only_if_all_dtypes_are(dtypes, expected) -> None:
+def test_the_type_variable_is_bool_only_if_all_dtypes_are(dtypes: Any, expected: Any) -> None:
     first, *inputs = (Input(f"x{i}", one, differentiable=False) for i, one in enumerate(dtypes))
-    page = {"summary": "", "doc": "", "function": len, "reference": len, "mechanism": "custom_gradient", "source": ""}
+    page: dict[str, Any] = {"summary": "", "doc": "", "function": len, "reference": len, "source": ""}
     example = Example("one", {slot.name: True for slot in (first, *inputs)})
     last = Output("y", dtypes[-1], differentiable=False)
     assert Op("a", **page, inputs=(first, *inputs), outputs=(last,), examples=(example,)).dtypes == expected
 
 
-def test_a_broken_page_is_loaded_again(tmp_path) -> None:
+def test_a_broken_page_is_loaded_again(tmp_path: Path) -> None:
     folder = plug_in(tmp_path, late="1 / 0")
     assert discover([folder]).unavailable
     plug_in(folder, late=PAGE.format(name="late"))
     assert "late" in discover([folder]).ops
 
 
-def test_of_two_files_that_define_one_op_the_first_is_served(tmp_path) -> None:
+def test_of_two_files_that_define_one_op_the_first_is_served(tmp_path: Path) -> None:
     registry = discover([plug_in(tmp_path, other=PAGE.format(name="square"))])
     assert registry.ops["square"] is square.OP
     (other,) = registry.unavailable
@@ -120,14 +121,14 @@ def test_of_two_files_that_define_one_op_the_first_is_served(tmp_path) -> None:
     assert f"{tmp_path.name}/other.py" in other.reason
 
 
-def test_a_broken_file_has_a_name_of_its_own(tmp_path) -> None:
+def test_a_broken_file_has_a_name_of_its_own(tmp_path: Path) -> None:
     one, other = plug_in(tmp_path / "one", square="1 / 0", mine="1 / 0"), plug_in(tmp_path / "other", mine="1 / 0")
     registry = discover([one, other])
     assert [broken.name for broken in registry.unavailable] == ["mine", "one/square", "other/mine"]
     assert "square" in registry.ops
 
 
-def test_a_folder_that_is_named_twice_is_read_once(tmp_path, monkeypatch) -> None:
+def test_a_folder_that_is_named_twice_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = plug_in(tmp_path / "one", mine=PAGE.format(name="mine"))
     monkeypatch.chdir(tmp_path)
     registry = discover([folder, Path("one"), Path(square.__file__).parent])
@@ -135,7 +136,7 @@ def test_a_folder_that_is_named_twice_is_read_once(tmp_path, monkeypatch) -> Non
     assert registry.unavailable == ()
 
 
-def test_folders_may_share_file_names_but_not_op_names(tmp_path) -> None:
+def test_folders_may_share_file_names_but_not_op_names(tmp_path: Path) -> None:
     one = plug_in(tmp_path / "one", mine=PAGE.format(name="first"))
     other = plug_in(tmp_path / "other", mine=PAGE.format(name="second"))
     assert {"first", "second"} <= set(discover([one, other]).ops)
@@ -145,16 +146,16 @@ def test_folders_may_share_file_names_but_not_op_names(tmp_path) -> None:
     assert "third/mine.py" in again.reason
 
 
-def test_a_missing_folder_is_refused(tmp_path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match=r"expected a folder, got .*nowhere"):
         discover([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_page_is_imported_ends_the_start(tmp_path, number) -> None:
+def test_a_signal_while_a_page_is_imported_ends_the_start(tmp_path: Path, number: Any) -> None:
     """Python's handlers raise in the page, as the page itself could."""
 
-    def handler(*_):
+    def handler(*_: Any):
         raise KeyboardInterrupt
 
     folder = plug_in(tmp_path, slow=f"import os\nos.kill(os.getpid(), {int(number)})\n")
