@@ -14,7 +14,8 @@ import numpy as np
 
 from app.autodiff.binding import bind_shapes, bind_spec, has_order
 from app.autodiff.transforms import Signature, Transform, signature
-from app.errors import NotFound, Unprocessable, did_you_mean
+from app.errors import NotFound, Unprocessable, did_you_mean, wrong
+from app.tensors.casting import describe
 from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output, variant
 
 Derivation: TypeAlias = Literal["vjp", "jvp"]
@@ -78,6 +79,16 @@ class DerivedOp(Op):
         return self.base.has_variants
 
     @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those of the registered op that are floats."""
+        return _floats(self.base.dtypes)
+
+    @property
+    def second_dtypes(self) -> tuple[str, ...]:
+        """Those of the registered op that are floats, or all if there are none."""
+        return _floats(self.base.second_dtypes)
+
+    @property
     def second_names(self) -> frozenset[str]:
         """Those of the registered op."""
         return self.base.second_names
@@ -117,13 +128,18 @@ def derived(op: Op, name: str, sequence: list[str]) -> Op:
 def variant_of(op: Op, sent: Mapping[str, str | None]) -> Op:
     """Return an op, registered or derived, for requests that send these inputs, with the dtypes of typed tensors.
 
-    The second type variable is that of the first typed tensor that has it. Equal calls return one op.
+    The second type variable is the dtype of the first typed tensor that has it. Equal calls return one op. Raises
+    ``Unprocessable`` for a dtype that the variable does not have.
     """
     if not op.has_variants:
         return op
     (base, transforms), slots = origin(op), [slot for slot in op.inputs if slot.name in op.second_names]
-    typed = (dtype for slot in slots if (dtype := sent.get(slot.name)) in slot.dtypes)
-    second = next(typed, slots[0].dtypes[0] if slots else None)
+    typed = {slot: dtype for slot in slots if (dtype := sent.get(slot.name)) is not None}
+    for slot, dtype in typed.items():
+        if dtype not in slot.dtypes:
+            message, expected = "typed tensors are not cast", f"one of {', '.join(slot.dtypes)}"
+            raise wrong(("inputs", slot.name, "dtype"), message, expected=expected, got=describe(dtype))
+    second = next(iter(typed.values()), slots[0].dtypes[0] if slots else None)
     return derived(variant(base, sent, second), op.name, [transform.rule for transform in transforms])
 
 
@@ -227,7 +243,11 @@ def _is_differentiable(op: Op, slot: Slot) -> bool:
 
 def _kind(slot: Slot) -> tuple[tuple[str, ...], tuple[str | int, ...]]:
     """Return the dtypes and the shape of a slot; of a type variable's dtypes, only floats have derivatives."""
-    return tuple([dtype for dtype in slot.dtypes if dtype in FLOATS]) or slot.dtypes, slot.shape
+    return _floats(slot.dtypes), slot.shape
+
+
+def _floats(dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([dtype for dtype in dtypes if dtype in FLOATS]) or dtypes
 
 
 def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:

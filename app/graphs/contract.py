@@ -1,10 +1,11 @@
 """The contract of a graph: its inputs and outputs follow from those of its nodes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from app.autodiff.binding import shape_text
+from app.autodiff.derived import variant_of
 from app.errors import Loc, wrong
 from app.graphs.document import MAX_RANK, GraphDocument, GraphInput
 from app.graphs.element_types import ElementType, Variable, dtypes_of, unify
@@ -49,6 +50,7 @@ class Inference:
         self._shapes, self._named, self._rest = Shapes(), dict[str, Size](), Rest()
         self._terms, self._kinds = dict[Value, Terms](), dict[Value, ElementType | None]()
         self._variables, self._symbols = dict[str, Variable](), dict[str, dict[str, Terms]]()
+        self._seconds = dict[str, Variable]()
         self._filled = dict[str, dict[str, str]]()
         for slot in document.slots:
             value = Value("", slot.name)
@@ -65,8 +67,15 @@ class Inference:
     def add(self, node: Node, at: Loc) -> None:
         """Infer the outputs of a node; raises ``Unprocessable`` for inputs that it does not accept."""
         op, rest = node.op, Rest()
-        variable, sizes = Variable(op.dtypes), dict[str, Term]()
-        self._variables[node.name], self._filled[node.name] = variable, {}
+        variable, second, sizes = Variable(op.dtypes), Variable(op.general.second_dtypes), dict[str, Term]()
+        self._variables[node.name], self._seconds[node.name], self._filled[node.name] = variable, second, {}
+        every = {slot.name: slot.dtypes for slot in (*op.general.inputs, *op.general.outputs)}
+
+        def kind_of(slot: Input | Output) -> ElementType:
+            if len(every[slot.name]) > 1 and every[slot.name] == op.general.second_dtypes:
+                return second
+            return slot.dtypes[0] if len(slot.dtypes) == 1 else variable
+
         for name in op.attrs.static_names():
             if name in node.bound:
                 sizes[name] = node.bound[name]
@@ -80,9 +89,8 @@ class Inference:
 
         patterns = {slot.name: tuple(map(term, slot.shape)) for slot in (*op.inputs, *op.outputs)}
         for slot in op.inputs:
-            kind = slot.dtypes[0] if len(slot.dtypes) == 1 else variable
             source, loc = node.sources[slot.name], (*at, "inputs", slot.name)
-            self._connect_dtype(node, source, kind, loc)
+            self._connect_dtype(node, source, kind_of(slot), loc)
             if isinstance(source, Fixed) and not source.shape and slot.shape == ANY_SHAPE:
                 like = next((other.name for other in op.inputs if _gives_shape(node, other)), None)
                 if like is not None:
@@ -92,7 +100,7 @@ class Inference:
         for slot in op.outputs:
             value = Value(node.name, slot.name)
             self._terms[value] = patterns[slot.name]
-            self._kinds[value] = slot.dtypes[0] if len(slot.dtypes) == 1 else variable
+            self._kinds[value] = kind_of(slot)
         self._symbols[node.name] = {"...": (rest,), **{name: (size,) for name, size in sizes.items()}}
 
     def _connect_dtype(self, node: Node, source: Value | Fixed, kind: ElementType, at: Loc) -> None:
@@ -147,13 +155,24 @@ class Inference:
             }
             dtype = self._variables[node.name].root
             fixed = dtype.dtypes[0] if len(dtype.dtypes) == 1 else None
-            typed.append(Typed(node, fixed, symbols, self._filled[node.name]))
+            typed.append(Typed(self._in_dtypes(node), fixed, symbols, self._filled[node.name]))
         null = tuple([slot.name for slot in inputs if slot.differentiable and reach[slot.name] == "null"])
         return Contract(inputs, outputs, tuple(typed), null)
+
+    def _in_dtypes(self, node: Node) -> Node:
+        """Return a node whose op has its second type variable, if it has one: ``_settle_dtypes`` leaves one dtype."""
+        if not (names := node.op.general.second_names):
+            return node
+        sent: dict[str, str | None] = dict.fromkeys(node.sources)
+        return replace(
+            node, op=variant_of(node.op.general, sent | dict.fromkeys(names, self._seconds[node.name].root.dtypes[0]))
+        )
 
     def _settle_dtypes(self, nodes: Sequence[Node]) -> None:
         """Make the type variables that are not determined one, that of the graph."""
         free, first = None, ""
+        for second in self._seconds.values():
+            second.restrict(second.root.dtypes[:1].__contains__)
         for i, node in enumerate(nodes):
             variable = self._variables[node.name]
             if len(variable.root.dtypes) > 1:

@@ -37,6 +37,22 @@ class GraphOp(Op):
         """Check nothing: what follows from a valid document is valid."""
 
     @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those of the only type variable, that of the nodes which no fixed dtype determines."""
+        declared = [slot.dtypes for slot in (*self.inputs, *self.outputs)]
+        return max(declared, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
+
+    @property
+    def second_dtypes(self) -> tuple[str, ...]:
+        """None: each node has one dtype in place of its second type variable."""
+        return ()
+
+    @property
+    def second_names(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
     def parts(self) -> tuple[Op, ...]:
         """The ops of the nodes."""
         return self.nodes

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from pydantic import ValidationError
 
-from app.autodiff.derived import DerivedOp
+from app.autodiff.derived import DerivedOp, variant_of
 from app.errors import Faults, Loc, NotFound, Unprocessable, near, unprocessable, wrong
 from app.graphs.document import PREFIX, Bound, Constant, GraphDocument, GraphNode
 from app.tensors.dtypes import DTYPES
@@ -91,7 +91,7 @@ def wired(document: GraphDocument, find: FindOp) -> tuple[Node, ...]:
             expected = "a different name for each node and input"
             faults.add((*at, "name"), "another part has this name", expected=expected, got=described.name)
             faults.check()
-        op = _op_of(described.op, find, (*at, "op"))
+        op = _sent(described, _op_of(described.op, find, (*at, "op")))
         node = _wired(described, op, outputs, document.nodes[i:], at)
         outputs[described.name] = [slot.name for slot in op.outputs]
         nodes.append(node)
@@ -144,6 +144,13 @@ def _op_of(name: str, find: FindOp, at: Loc) -> Op:
     except NotFound as error:
         expected = "a registered op, or one that is derived from it, such as square.vjp"
         raise wrong(at, error.detail, expected=expected, got=name) from None
+
+
+def _sent(described: GraphNode, op: Op) -> Op:
+    """Return the op of a node without the optional inputs that the node does not have."""
+    given = described.inputs
+    names = [slot.name for slot in op.inputs][: len(given)] if isinstance(given, list) else given
+    return variant_of(op, dict.fromkeys(names))
 
 
 def _wired(described: GraphNode, op: Op, outputs: Mapping[str, list[str]], later: Sequence[GraphNode], at: Loc) -> Node:

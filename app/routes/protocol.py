@@ -48,18 +48,21 @@ async def described(engine: Engine, request: Request, op: Op, work: Callable[[],
     return await engine.describe(work, op.owner + request.owner_suffix, request.deadline.at)
 
 
-def type_variable(op: Op, dtypes: Mapping[str, Any], field: str) -> str | None:
-    """Return the dtype of the op's type variable, ``None`` if no typed input has the type variable.
+def type_variables(op: Op, dtypes: Mapping[str, Any], field: str) -> tuple[str | None, str | None]:
+    """Return the dtypes of the op's type variables, ``None`` for one that no typed input has.
 
     ``dtypes`` has the name of the dtype of each typed input. Raises ``Unprocessable`` if two inputs differ.
     """
-    variable = {slot.name: dtypes[slot.name] for slot in op.inputs if len(slot.dtypes) > 1 and slot.name in dtypes}
-    first = next(iter(variable), None)
-    for name, dtype in variable.items():
-        if first is not None and dtype != variable[first]:
-            expected = f"{clip(str(variable[first]), MAX_GOT)}, as for {first}"
-            raise wrong((field, name), "the inputs have different dtypes", expected=expected, got=str(dtype))
-    return None if first is None else variable[first]
+    firsts = dict[tuple[str, ...], str]()
+    for slot in op.inputs:
+        if len(slot.dtypes) == 1 or slot.name not in dtypes:
+            continue
+        first = firsts.setdefault(slot.dtypes, slot.name)
+        if dtypes[slot.name] != dtypes[first]:
+            expected, got = f"{clip(str(dtypes[first]), MAX_GOT)}, as for {first}", str(dtypes[slot.name])
+            raise wrong((field, slot.name), "the inputs have different dtypes", expected=expected, got=got)
+    first, second = (firsts.get(variable) for variable in (op.dtypes, op.second_dtypes))
+    return None if first is None else dtypes[first], None if second is None else dtypes[second]
 
 
 def differentiable(op: Op, slots: Sequence[Input | Output]) -> list[Input | Output]:

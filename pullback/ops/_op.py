@@ -213,20 +213,21 @@ class Op:
         named = [dtypes for dtypes in declared if dtypes[0] in FLOATS or dtypes not in sent] or declared
         return max(named, key=lambda dtypes: (len(dtypes) > 1, dtypes[0] in FLOATS))
 
-    @cached_property
+    @property
     def second_dtypes(self) -> tuple[str, ...]:
         """The dtypes of the second type variable, the default first; none if there is no second one."""
-        others = (slot.dtypes for slot in self.inputs if len(slot.dtypes) > 1 and slot.dtypes != self.dtypes)
-        return next(others, ())
+        return self._second[0]
 
     @property
     def second_names(self) -> frozenset[str]:
         """The names of the inputs with the second type variable."""
-        return self._second_names
+        return self._second[1]
 
     @cached_property
-    def _second_names(self) -> frozenset[str]:
-        return frozenset(slot.name for slot in self.inputs if self.second_dtypes and slot.dtypes == self.second_dtypes)
+    def _second(self) -> tuple[tuple[str, ...], frozenset[str]]:
+        others = [slot for slot in self.inputs if len(slot.dtypes) > 1 and slot.dtypes != self.dtypes]
+        dtypes = others[0].dtypes if others else ()
+        return dtypes, frozenset(slot.name for slot in others if slot.dtypes == dtypes)
 
     @cached_property
     def optional_names(self) -> tuple[str, ...]:
@@ -293,10 +294,12 @@ class Op:
         check_batching(batching, self.shared, self.inputs, self.outputs, varies=True)
         return batching
 
-    def dtype_of(self, slot: Input | Output, dtype: str) -> str:
-        """Return the dtype of an input or output when the type variable is ``dtype``, and the second the default."""
+    def dtype_of(self, slot: Input | Output, dtype: str, second: str = "") -> str:
+        """Return the dtype of an input or output with these type variables; ``second`` is by default its first."""
         default, *others = slot.dtypes
-        return dtype if others and slot.dtypes == self.dtypes else default
+        if others and slot.dtypes == self.dtypes:
+            return dtype
+        return second if second and slot.dtypes == self.second_dtypes else default
 
     def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
         """Report whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""

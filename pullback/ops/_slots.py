@@ -138,6 +138,9 @@ def check_variables(
     if len(set(map(frozenset, several))) < len(several) or several - {first, second}:
         expected = "the same dtypes in the same order, or those of a second type variable, which an input lists"
         raise ValueError(f"inputs and outputs with several dtypes must list {expected}; {cure}")
+    floats = [{dtype for dtype in dtypes if dtype in FLOATS} for dtypes in (first, second)]
+    if second and floats[0] == floats[1]:
+        raise ValueError(f"expected type variables with different floats, got {first} and {second}; {cure}")
     if second and second not in [slot.dtypes for slot in always]:
         raise ValueError(f"expected an input that is not optional with the dtypes {second}, got none; {cure}")
 

@@ -1,4 +1,7 @@
-"""Inputs that a request may leave out: every operation without one answers as with a neutral one."""
+"""Inputs that a request may leave out, and a second type variable.
+
+Every operation without an optional input answers as with a neutral one.
+"""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -8,7 +11,11 @@ import numpy as np
 import pytest
 
 from tests.http.native_client import MODES, array, ask, post, problem
+from tests.http.openinference_client import ask as infer_raw
+from tests.http.openinference_client import expect_error, in_json, infer, infer_json
 from tests.http.test_binary import binary, decode, encode
+from tests.http.test_tesseract import VJP, result_of, send
+from tests.http.test_umbridge import call
 
 X, W = [[0.5, -1.0], [2.0, 0.25]], [[1.0, 0.5, 2.0], [0.25, 1.0, -1.0]]
 SENT = {"x": X, "w": W}
@@ -98,3 +105,97 @@ def test_the_contract_says_what_is_optional(plugged: httpx.Client) -> None:
         assert optional == ({"b", "tb"} if op == "affine.jvp" else {"b"})
         for example in found["examples"]:
             assert ask(plugged, op, "forward", inputs=example["inputs"])
+
+
+def test_open_inference_without_an_input(plugged: httpx.Client) -> None:
+    sent = {name: np.array(x) for name, x in SENT.items()}
+    direction = {"dy": np.array(DY)}
+    vjp = ask(plugged, "affine", "vjp", inputs=SENT, cotangents={"y": DY}, dtype="float64")["gradients"]
+    for send_to in (infer, infer_json, infer):
+        found = send_to(plugged, "affine.vjp", sent | direction)
+        assert list(found) == ["dx", "dw"]
+        for name, x in found.items():
+            np.testing.assert_array_equal(x, array(vjp[name[1:]]))
+        assert list(send_to(plugged, "affine.vjp", sent | direction | {"b": np.zeros(3)})) == ["dx", "db", "dw"]
+    inputs = plugged.get("/v2/models/affine").json()["inputs"]
+    assert [tensor["name"] for tensor in inputs if tensor.get("optional")] == ["b"]
+    wanted = [{"name": "db"}]
+    refused = infer_raw(plugged, "affine.vjp", inputs=in_json(sent), outputs=wanted)
+    expect_error(refused, 400, "outputs.db", "an input that is not sent")
+
+
+def test_tesseract_without_an_input(plugged: httpx.Client) -> None:
+    asked = {"vjp_inputs": ["x", "w"], "vjp_outputs": ["y"], "cotangent_vector": {"y": DY}}
+    found = result_of(plugged, "affine", VJP, {"inputs": SENT, **asked})
+    neutral = result_of(plugged, "affine", VJP, {"inputs": NEUTRAL, **asked})
+    for name in SENT:
+        np.testing.assert_array_equal(found[name], neutral[name])
+    assert result_of(plugged, "affine.vjp", "apply", {"inputs": {**SENT, "dy": DY}}).keys() == {"dx", "dw"}
+    refused = send(plugged, "affine", VJP, {"inputs": SENT, **asked, "vjp_inputs": ["x", "b"]})
+    assert refused.status_code == 422
+    assert "an input that is not sent" in refused.text
+    schemas = plugged.get("/tesseract/affine/openapi.json").json()["components"]["schemas"]
+    assert schemas["Apply_InputSchema"]["required"] == ["x", "w"]
+    shapes = {name: {"shape": list(np.shape(x)), "dtype": "float32"} for name, x in SENT.items()}
+    shape = plugged.post("/tesseract/affine/abstract_eval", json={"inputs": shapes}).json()["y"]
+    assert shape == {"shape": [2, 3], "dtype": "float32"}
+
+
+def test_um_bridge_sends_all_inputs(plugged: httpx.Client) -> None:
+    assert call(plugged, "/InputSizes", name="affine")["inputSizes"] == [2, 3, 6]
+    flat = [[0.5, -1.0], [1.0, 2.0, 3.0], [1.0, 0.5, 2.0, 0.25, 1.0, -1.0]]
+    found = call(plugged, "/Evaluate", name="affine", input=flat)["output"]
+    example = ask(plugged, "affine", "forward", inputs={"x": flat[:1], "b": flat[1], "w": W}, dtype="float64")
+    np.testing.assert_allclose(found[0], array(example["outputs"]["y"])[0])
+
+
+def test_a_graph_without_an_input(plugged: httpx.Client) -> None:
+    nodes: list[dict[str, Any]] = [
+        {"name": "z", "op": "affine", "inputs": {"x": "x", "w": {"constant": W}}},
+        {"name": "p", "op": "picked", "inputs": ["v", {"constant": [1, 0, 1]}]},
+    ]
+    document = {"inputs": ["x", "v"], "nodes": nodes, "outputs": {"y": "z", "p": "p.y"}}
+    name = plugged.post("/v1/graphs", json=document).json()["name"]
+    found = ask(plugged, name, "vjp", inputs={"x": X, "v": [1, 2, 3]}, cotangents={"y": DY})["gradients"]
+    assert found["x"] == ask(plugged, "affine", "vjp", inputs=SENT, cotangents={"y": DY})["gradients"]["x"]
+    outputs = ask(plugged, name, "forward", inputs={"x": X, "v": [1, 2, 3]})["outputs"]
+    assert array(outputs["p"]).tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("dtype", "expected"), [(None, "int64"), ("int64", "int64"), ("int32", "int32")])
+def test_the_second_type_variable_is_that_of_the_tensor(
+    plugged: httpx.Client, dtype: str | None, expected: str, mode: str
+) -> None:
+    if mode == "xla" and expected == "int64":
+        pytest.skip("XLA has no kernel for it")
+    i: Any = [2, 0, 2] if dtype is None else {"dtype": dtype, "shape": [3], "data": [2, 0, 2]}
+    for of_x in ("float32", "float64"):
+        body = {"inputs": {"x": [1, 2, 3], "i": i}, "dtype": of_x, "mode": mode}
+        outputs = ask(plugged, "picked", "forward", **body)["outputs"]
+        assert outputs["y"] == {"dtype": of_x, "shape": [3], "data": [3.0, 1.0, 3.0]}
+        assert outputs["next"] == {"dtype": expected, "shape": [3], "data": [3, 1, 3]}
+        gradients = ask(plugged, "picked", "vjp", **body)["gradients"]
+        assert gradients["x"] == {"dtype": of_x, "shape": [3], "data": [1.0, 0.0, 2.0]}
+
+
+def test_the_second_type_variable_in_other_formats(plugged: httpx.Client) -> None:
+    x = np.array([1, 2, 3], np.float64)
+    for dtype in (np.int32, np.int64, np.int32):
+        i = np.array([2, 0], dtype)
+        body = encode({"inputs/x": x, "inputs/i": i}, dtype="float64")
+        found, _ = decode(binary(plugged, "picked/forward", body).content)
+        assert (found["outputs/y"].dtype, found["outputs/next"].dtype) == (x.dtype, i.dtype)
+        for send_to in (infer, infer_json):
+            both = send_to(plugged, "picked", {"x": x, "i": i})
+            assert (both["y"].dtype, both["next"].dtype) == (x.dtype, i.dtype)
+        typed = {"shape": [2], "dtype": i.dtype.name, "data": {"buffer": i.tolist(), "encoding": "json"}}
+        assert result_of(plugged, "picked", "apply", {"inputs": {"x": [1, 2, 3], "i": typed}})["next"].dtype == i.dtype
+
+
+def test_a_dtype_that_no_variable_has(plugged: httpx.Client) -> None:
+    i = {"dtype": "int16", "shape": [1], "data": [0]}
+    [error] = problem(post(plugged, "picked", "forward", inputs={"x": [1], "i": i}), 422)["errors"]
+    assert (error["loc"], error["expected"]) == (["inputs", "i", "dtype"], "one of int64, int32")
+    [error] = problem(post(plugged, "picked", "forward", inputs={"x": [1], "i": [0]}, dtype="int32"), 422)["errors"]
+    assert error["loc"] == ["dtype"]

@@ -23,6 +23,7 @@ from itertools import product
 from typing import Any
 
 from app.autodiff.binding import has_order
+from app.autodiff.derived import is_optional, variant_of
 from app.autodiff.transforms import fresh
 from app.tensors.dtypes import DTYPES, DType
 from ops import Input, Op, Output
@@ -51,7 +52,7 @@ class ModelInput:
     @property
     def is_optional(self) -> bool:
         """Whether a request may omit it."""
-        return self.field != "inputs"
+        return self.field != "inputs" or is_optional(self.slot)
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,26 @@ class Model:
     outputs: Mapping[str, ModelOutput]
     dtypes: tuple[str, ...]
 
-    def datatype(self, slot: Slot, dtype: str) -> str:
-        """Return the datatype of a slot when the op's type variable is ``dtype``."""
-        return DATATYPES[self.op.dtype_of(slot, dtype)]
+    def datatype(self, slot: Slot, dtype: str, second: str = "") -> str:
+        """Return the datatype of a slot when these are the op's type variables."""
+        return DATATYPES[self.op.dtype_of(slot, dtype, second)]
 
     def datatypes(self, slot: Slot) -> tuple[str, ...]:
         """Return the datatypes that a slot accepts."""
-        return tuple(dict.fromkeys(self.datatype(slot, dtype) for dtype in self.dtypes))
+        pairs = product(self.dtypes, self.op.second_dtypes or ("",))
+        return tuple(dict.fromkeys(self.datatype(slot, dtype, second) for dtype, second in pairs))
+
+    def absent(self, sent: Iterable[str]) -> list[str]:
+        """Return the outputs that do not exist for requests with these inputs, because optional ones are missing."""
+        if not self.op.has_variants:
+            return []
+        one = variant_of(self.op, dict.fromkeys(sent))
+        inputs, outputs = ({slot.name for slot in slots} for slots in (one.inputs, one.outputs))
+        return [
+            name
+            for name, output in self.outputs.items()
+            if any(slot.name not in (inputs if isinstance(slot, Input) else outputs) for slot in output.slots)
+        ]
 
     def selection(self, outputs: Iterable[ModelOutput]) -> dict[str, list[str]]:
         """Return the fields of a native request that select these outputs, and as few others as possible."""
@@ -96,7 +110,10 @@ class Model:
 
     def metadata(self) -> dict[str, Any]:
         """Return the protocol's metadata, with the datatypes for the op's default dtype."""
-        inputs = [self._tensor(tensor.name, (tensor.slot,)) for tensor in self.inputs.values()]
+        inputs = [
+            self._tensor(tensor.name, (tensor.slot,)) | ({"optional": True} if is_optional(tensor.slot) else {})
+            for tensor in self.inputs.values()
+        ]
         outputs = [self._tensor(tensor.name, tensor.slots) for tensor in self.outputs.values()]
         return {"name": self.name, "versions": [VERSION], "platform": PLATFORM, "inputs": inputs, "outputs": outputs}
 

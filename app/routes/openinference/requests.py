@@ -1,7 +1,7 @@
 """Parse a request for inference: strict JSON, followed by the bytes of binary tensors."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +18,7 @@ from app.routes.openinference.parameters import (
     refuse_shared_memory,
     timeout_s,
 )
-from app.routes.protocol import name_list, type_variable
+from app.routes.protocol import name_list, type_variables
 from app.runtime.owned_cache import OwnedCache
 from app.tensors.casting import Loss, Numbers, bools, describe
 from app.tensors.dtypes import DType
@@ -120,7 +120,7 @@ def read_request(model: Model, raw: Body, parse: Parse) -> InferenceRequest:
     tensors, size = _tensors(model, _list(fields.get("inputs"), "inputs"))
     native = {"attrs": attrs(model, parameters)} | _type_variable(model, tensors)
     is_binary = flag(parameters, "binary_data_output", ("parameters",))
-    outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary))
+    outputs = _outputs(model, _list(fields.get("outputs"), "outputs"), bool(is_binary), _absent(model, tensors))
     native |= model.selection(requested.output for requested in outputs)
     if not isinstance(request_id := fields.get("id"), str | None):
         raise wrong(("id",), "expected a string", expected="a string", got=describe(request_id))
@@ -146,7 +146,7 @@ def raw_request(model: Model, size: int) -> InferenceRequest:
         raise wrong(("inputs", tensor["name"]), "size mismatch", expected=expected, got=f"{size} bytes")
     sizes = tuple(length if size < 0 else size for size in shape)
     tensors = [Tensor(model.inputs[tensor["name"]], row, sizes, 0, None)]
-    outputs = _outputs(model, (), is_binary=True)
+    outputs = _outputs(model, (), is_binary=True, absent=_absent(model, tensors))
     fields = {"attrs": dict[str, Any]()} | model.selection(model.outputs.values()) | _type_variable(model, tensors)
     return InferenceRequest(None, tensors, fields, outputs, math.inf, size)
 
@@ -236,7 +236,7 @@ def _check_present(model: Model, tensors: Mapping[str, Tensor]) -> None:
     """Raise ``Unprocessable`` if one of the op's inputs is missing, or if a jvp or hvp has no direction."""
     for name, model_input in model.inputs.items():
         if not model_input.is_optional and name not in tensors:
-            expected = f"all of {', '.join(slot.name for slot in model.op.inputs)}"
+            expected = f"all of {', '.join(slot.name for slot in model.op.inputs if not slot.optional)}"
             raise wrong(("inputs",), f"missing input {name}", expected=expected, got=name_list(tensors))
     directions = [name for name, model_input in model.inputs.items() if model_input.field in DIRECTIONS]
     if directions and not any(name in tensors for name in directions):
@@ -247,23 +247,31 @@ def _check_present(model: Model, tensors: Mapping[str, Tensor]) -> None:
 def _type_variable(model: Model, tensors: Sequence[Tensor]) -> dict[str, str]:
     """Return the field ``dtype`` of the native request; raises ``Unprocessable`` if the tensors' datatypes disagree."""
     datatypes = {tensor.input.name: DATATYPES[tensor.row.name] for tensor in tensors}
-    variable = type_variable(model.op, datatypes, "inputs")
+    variable, second = type_variables(model.op, datatypes, "inputs")
     dtype = model.op.dtypes[0] if variable is None else ROWS[variable].name
+    other = "" if second is None else ROWS[second].name
     for tensor in tensors:
-        expected, got = model.datatype(tensor.input.slot, dtype), datatypes[tensor.input.name]
+        expected, got = model.datatype(tensor.input.slot, dtype, other), datatypes[tensor.input.name]
         if got != expected:
             loc, message = ("inputs", tensor.input.name, "datatype"), "the inputs have different datatypes"
             raise wrong(loc, message, expected=expected, got=got)
     return {} if variable is None else {"dtype": dtype}
 
 
-def _outputs(model: Model, items: Sequence[Any], is_binary: bool) -> list[RequestedOutput]:
-    """Return the requested outputs, by default all of the model's; those that state no format are ``is_binary``."""
+def _absent(model: Model, tensors: Sequence[Tensor]) -> Collection[str]:
+    return model.absent([tensor.input.slot.name for tensor in tensors if tensor.input.field == "inputs"])
+
+
+def _outputs(model: Model, items: Sequence[Any], is_binary: bool, absent: Collection[str]) -> list[RequestedOutput]:
+    """Return the requested outputs, by default all that exist; those that state no format are ``is_binary``."""
     if not items:
-        return [RequestedOutput(output, is_binary) for output in model.outputs.values()]
+        return [RequestedOutput(output, is_binary) for name, output in model.outputs.items() if name not in absent]
     outputs = dict[str, RequestedOutput]()
     for place, item in enumerate(items):
         name, fields = _name_and_fields(item, ("outputs", place), _OUTPUT, model.outputs, outputs)
+        if name in absent:
+            expected = f"one of {name_list([name for name in model.outputs if name not in absent])}"
+            raise wrong(("outputs", name), "it belongs to an input that is not sent", expected=expected, got=name)
         loc = ("outputs", name, "parameters")
         parameters = parameters_of(fields, loc[:-1])
         refuse_shared_memory(parameters, loc)

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from app.autodiff.binding import bind_names, decode_named
+from app.autodiff.derived import variant_of
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Fields
-from app.routes.protocol import name_list, type_variable
+from app.routes.protocol import name_list, type_variables
 from app.routes.tesseract.openapi import ENCODINGS, Endpoint
 from app.tensors import json, layouts
 from app.tensors.casting import Numbers, describe
@@ -29,15 +30,19 @@ _VECTORS = {"tangent_vector": "tangents", "cotangent_vector": "cotangents"}
 
 
 class Inputs(NamedTuple):
-    """The content of ``inputs``: tensors not yet decoded, attributes, and the dtype of the op's type variable."""
+    """The content of ``inputs``: tensors not yet decoded, attributes, and the dtype of the op's type variable.
 
+    ``op`` is the variant of the op for these inputs.
+    """
+
+    op: Op
     tensors: Object
     attrs: Object
     dtype: str
 
-    def dtypes(self, op: Op, slots: Sequence[Input | Output]) -> dict[str, str]:
+    def dtypes(self, slots: Sequence[Input | Output]) -> dict[str, str]:
         """Return the dtype of each input or output."""
-        return {slot.name: op.dtype_of(slot, self.dtype) for slot in slots}
+        return {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}
 
 
 class NativeRequest(NamedTuple):
@@ -64,28 +69,30 @@ def read(op: Op, endpoint: Endpoint, request: Object) -> NativeRequest:
     """Return the native form of a request; raises ``Unprocessable``."""
     fields = object_at(request, (), known=endpoint.fields, needed=endpoint.fields)
     inputs = read_inputs(op, fields["inputs"])
+    op = inputs.op
     wrt = _selection(op, op.inputs, inputs.dtype, fields, endpoint.inputs)
     of = _selection(op, op.outputs, inputs.dtype, fields, endpoint.outputs)
-    arrays = decode_named(inputs.tensors, inputs.dtypes(op, op.inputs), decode, "inputs")
+    arrays = decode_named(inputs.tensors, inputs.dtypes(op.inputs), decode, "inputs")
     native: Object = {"inputs": arrays, "attrs": inputs.attrs, "dtype": inputs.dtype, "wrt": wrt, "of": of}
     if field := endpoint.directions:
         names, slots = (wrt, op.inputs) if endpoint.along == endpoint.inputs else (of, op.outputs)
         vectors = object_at(fields[field], (field,), known=names, needed=names)
-        native[_VECTORS[field]] = decode_named(vectors, inputs.dtypes(op, slots), decode, field)
+        native[_VECTORS[field]] = decode_named(vectors, inputs.dtypes(slots), decode, field)
     model_fields = OPERATIONS[endpoint.operation].request.model_fields
     return NativeRequest({name: value for name, value in native.items() if name in model_fields}, of)
 
 
 def read_inputs(op: Op, value: Any) -> Inputs:
-    """Return the content of ``inputs``: all of the op's inputs, and any of its attributes.
+    """Return the content of ``inputs``: all of the op's inputs that are not optional, any others and any attributes.
 
     Raises ``Unprocessable`` for a missing input, an unknown name, or a dtype that the input does not accept.
     """
     slots, attributes = [slot.name for slot in op.inputs], op.attrs.model_fields
-    fields = object_at(value, ("inputs",), known=[*slots, *attributes], needed=slots)
+    needed = [slot.name for slot in op.inputs if not slot.optional]
+    fields = object_at(value, ("inputs",), known=[*slots, *attributes], needed=needed)
     attrs = {name: _attribute(value, ("inputs", name)) for name, value in fields.items() if name in attributes}
-    tensors = {name: fields[name] for name in slots}
-    return Inputs(tensors, attrs, _dtype(op, tensors))
+    tensors = {name: fields[name] for name in slots if name in fields}
+    return Inputs(variant_of(op, json.dtypes_of(tensors)), tensors, attrs, _dtype(op, tensors))
 
 
 def object_at(value: Any, loc: Loc, *, known: Collection[str], needed: Collection[str]) -> Object:
@@ -153,12 +160,14 @@ def _selection(op: Op, slots: Sequence[Input | Output], dtype: str, fields: Obje
         if not isinstance(name, str):
             faults.add((field, i), "expected a string", expected="a string", got=describe(name))
     faults.check()
-    selected = bind_names(listed, slots, field)
+    every = op.general.inputs if slots is op.inputs else op.general.outputs
+    selected, sent = bind_names(listed, every, field), [slot.name for slot in slots]
     live = [slot.name for slot in slots if op.is_differentiable(slot, dtype)]
     for i, name in enumerate(listed):
         if name not in live:
             expected = f"a name that is differentiable in {dtype} ({name_list(live)})"
-            faults.add((field, i), "not differentiable", expected=expected, got=name)
+            why = "not differentiable" if name in sent else "it belongs to an input that is not sent"
+            faults.add((field, i), why, expected=expected, got=name)
     faults.check()
     return list(selected)
 
@@ -167,7 +176,7 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
     """Return the dtype of the op's type variable: that of the typed inputs, the op's first if there are none."""
     faults, dtypes = Faults(), dict[str, str]()
     for slot in op.inputs:
-        value = tensors[slot.name]
+        value = tensors.get(slot.name)
         if not isinstance(value, dict) or "dtype" not in value:
             continue
         dtype = cast(Object, value)["dtype"]
@@ -179,7 +188,7 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
         else:
             dtypes[slot.name] = dtype
     faults.check()
-    return type_variable(op, dtypes, "inputs") or op.dtypes[0]
+    return type_variables(op, dtypes, "inputs")[0] or op.dtypes[0]
 
 
 def _attribute(value: Any, loc: Loc) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.autodiff.binding import has_order, shape_text
+from app.autodiff.derived import variant_of
 from app.requests.tensor_schemas import Schema, ref
 from app.routes.protocol import differentiable
 from app.tensors.dtypes import DTYPES, MAX_RANK
@@ -123,15 +124,17 @@ def _content(description: str, schema: Schema) -> Schema:
 
 def _schemas(op: Op) -> Schema:
     inputs, outputs = (_slots(op, slots) for slots in (op.inputs, op.outputs))
+    needed = [slot.name for slot in op.inputs if not slot.optional]
+    always = [slot.name for slot in variant_of(op, {}).outputs]
     return {
-        "Apply_InputSchema": _object(inputs | _attributes(op), required=inputs),
-        "Apply_OutputSchema": _object(outputs),
+        "Apply_InputSchema": _object(inputs | _attributes(op), required=needed),
+        "Apply_OutputSchema": _object(outputs, required=always),
         **{_request_name(name): _request(op, endpoint) for name, endpoint in endpoints(op).items()},
         **{_answer_name(name): _answer(op, endpoint) for name, endpoint in endpoints(op).items()},
         "AbstractEvalInputSchema": _object(
-            {"inputs": _object(_abstract(op.inputs) | _attributes(op), required=inputs)}
+            {"inputs": _object(_abstract(op.inputs) | _attributes(op), required=needed)}
         ),
-        "AbstractEvalOutputSchema": _object(_abstract(op.outputs)),
+        "AbstractEvalOutputSchema": _object(_abstract(op.outputs), required=always),
         "ArrayData": _object({"buffer": _BUFFER, "encoding": {"enum": list(ENCODINGS)}}),
         "Array": _array(tuple(DTYPES), "An array with the shape and dtype that the op declares."),
         "Faults": _FAULTS,

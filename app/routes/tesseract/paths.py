@@ -158,7 +158,7 @@ class _Computation:
         native = read(self.op, self.endpoint, document)
         plan = self.plans.plan(OPERATIONS[self.endpoint.operation], self.op, native.fields)
         finish, write = partial(_with_zeros, self.endpoint, plan, native), partial(_write, encoding)
-        if (points := points_of(self.op, self.endpoint, native.fields)) is None:
+        if (points := points_of(plan.spec.op, self.endpoint, native.fields)) is None:
             return plan.call(native.fields, write, self.counters, document.sources, finish=finish)
         first, _ = points.work(plan, (0,) * len(points.shape))
         if self.endpoint is not VJP:  # gradients have the size of the inputs
@@ -182,6 +182,8 @@ def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Po
     [tree] = plan.operation.tree(plan, result).values()
     if endpoint is JVP:
         tree = {name: tree[name] for name in native.of}
+    # A response of apply leaves out the outputs that belong to inputs that are not sent.
+    tree = {name: value for name, value in tree.items() if value is not Absent.NOT_SENT}
     slots = {slot.name: slot for slot in (point.op.inputs if endpoint is VJP else point.op.outputs)}
     columns = {slot.name: slot for slot in point.op.inputs}
 
@@ -219,7 +221,7 @@ def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:
     fields = object_at(_document(op, fast_json.parse_bare, body), (), known=("inputs",), needed=("inputs",))
     inputs = read_inputs(op, _without_abstract(op, fields["inputs"]))
     run = {"device": engine.device(None), "max_elements": engine.max_elements}
-    spec = bind_spec(op, inputs.attrs, inputs.dtype, mode=op.modes[0], **run)
+    spec = bind_spec(inputs.op, inputs.attrs, inputs.dtype, mode=op.modes[0], **run)
     shapes = {name: _shape(value, spec.inputs.dtypes[name], name) for name, value in inputs.tensors.items()}
     dtypes, output_shapes = spec.outputs.dtypes, bind_shapes(spec, shapes).items()
     return document_reply({name: {"shape": list(shape), "dtype": dtypes[name]} for name, shape in output_shapes})

@@ -191,7 +191,9 @@ def _shapes(op: Op, config: Any, side: Side) -> dict[str, Shape]:
 
     A graph that does not accept small tensors of equal sizes has no example unless its document does.
     """
-    examples = [{name: np.shape(value) for name, value in example.inputs.items()} for example in op.examples]
+    # A model has a fixed number of inputs: all of them.
+    whole = [example for example in op.examples if len(example.inputs) == len(op.inputs)]
+    examples = [{name: np.shape(value) for name, value in example.inputs.items()} for example in whole]
     found = next((shapes for shapes in examples if all(map(math.prod, shapes.values()))), (*examples, {})[0])
     names = [slot.name for slot in op.inputs]
     named = cast("dict[str, Any]", config) if isinstance(config, dict) else dict.fromkeys(names, config)
