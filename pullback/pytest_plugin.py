@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CHECKS = (
     *("contract", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second", "sizes"),
-    *("linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite", "cost"),
+    *("attributes", "linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite", "cost"),
 )
 """The checks of ``pullback check`` with its default orders."""
 # A page takes the vocabulary of ops, or defines one: this finds it without running it.

@@ -237,8 +237,9 @@ class Report:
         return any(step.has_begun for step in self.steps)
 
     def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0, of: Op | None = None) -> Document:
-        """Return a finding on a variant with these attributes, which took ``seconds``, as an entry of the report."""
+        """Return a finding on a variant, with these attributes unless it has others, which took ``seconds``."""
         device, dtype = next(iter(self.options.devices)), finding.place.dtype
+        attrs = attrs if finding.attrs is None else finding.attrs
         if of is not None and (which := label(of)):
             finding = replace(finding, sentence=f"{finding.sentence}; {which}")
         found = {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
@@ -301,7 +302,7 @@ def _of_variant(
     others = [] if is_given or not has_example else choices.of_no_example(op, options.seed)
     for choice in (*chosen, *others):
         bind_attrs(op, choice)
-        target = Target(op, choice, options, decode, inputs)
+        target = Target(op, choice, options, decode, inputs, are_attrs_given=is_given)
         if choice in others or not has_example:
             alone = replace(options, dtypes=(target.widest,), modes=("graph",))
             target = Target(op, choice, alone, decode, has_example=False)

@@ -48,6 +48,8 @@ class Target:
     inputs: Mapping[str, Any] | None = None
     has_example: bool = True
     """Whether an example or the request has these attributes; otherwise they are tried."""
+    are_attrs_given: bool = False
+    """Whether the request has these attributes, or the inputs, so that no other attributes are tried."""
     checkpoint: Checkpoint = lambda: None
     """Called between evaluations of the op; an exception that it raises ends the work."""
     has_failed_second: bool = False

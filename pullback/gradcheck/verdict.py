@@ -79,7 +79,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check at one place: its verdict, a sentence, the worst element and how to reproduce it."""
+    """The result of one check at one place: its verdict, a sentence, the worst element and how to reproduce it.
+
+    ``attrs`` are the op's attributes, ``None`` for those that the check was asked to run with.
+    """
 
     place: Place
     verdict: Verdict
@@ -89,6 +92,7 @@ class Finding:
     inconclusive: Mapping[str, int] = field(default_factory=dict[str, int])
     worst: Element | None = None
     reproduction: Reproduction | None = None
+    attrs: Mapping[str, Any] | None = None
 
     @property
     def compared(self) -> int:

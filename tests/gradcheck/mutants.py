@@ -94,6 +94,26 @@ MUTANTS = (
         "return sorted({first, min(first + 1, last)}",
         ("a loop too short at the largest power",),
     ),
+    Mutant(
+        "choices.py",
+        "last + 1 if last - first < INTEGERS else first + 2",
+        "first + 2",
+        ("one integer of ten", "one pair of values of many"),
+    ),
+    Mutant("choices.py", "<= EXHAUSTED", "<= 0", ("one combination of three switches, at second order",)),
+    Mutant("choices.py", "COVERING)", "9)", ("one pair of values of many",)),
+    Mutant(
+        "choices.py",
+        "[row] if accepts(row) else _pairs(row)",
+        "[row]",
+        ("one pair of values, where half of the combinations are refused",),
+    ),
+    Mutant(
+        "checks/attributes.py",
+        "sample = _finite(sample)",
+        "pass",
+        ("one integer of ten, where half of the points have no value",),
+    ),
     Mutant("choices.py", "return [*ends, *(", "return [*(", ("the limit at the lower bound of a number",)),
     # Sweeps.
     Mutant(
@@ -310,7 +330,7 @@ MUTANTS = (
     Mutant("numeric.py", "np.where(is_lost, np.fmax(error, _pick(rounding, best)), error)", "error", tests=NUMERIC),
     Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=SEEDS),
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
-    Mutant("checks/sizes.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
+    Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
     Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),
     Mutant("checks/adjoint.py", "back_bar + forth_bar, status", "np.array(np.inf), status", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
@@ -337,11 +357,14 @@ MUTANTS = (
     Mutant("sizes.py", "AXES = ((), (1,)", "AXES = ((1,)", ("a vector without rows",)),
     Mutant("sizes.py", "if symbols and", "if not symbols and", ("two sizes that must be equal, wrong from five on",)),
     Mutant(
-        "checks/sizes.py", "max(ratio, _ratio_of_slots(sample))", "ratio", ("a slot of dy that is wrong at 33 numbers",)
+        "checks/quick_look.py",
+        "max(ratio, _ratio_of_slots(sample))",
+        "ratio",
+        ("a slot of dy that is wrong at 33 numbers",),
     ),
-    Mutant("checks/sizes.py", 'return float("inf")', "return 0.0", ("the deviation of one number",)),
+    Mutant("checks/quick_look.py", 'return float("inf")', "return 0.0", ("the deviation of one number",)),
     Mutant(
-        "checks/sizes.py",
+        "checks/quick_look.py",
         "return _ratio_to_reference(sample)",
         "return 0.0",
         ("a value that is wrong from 33 numbers on",),

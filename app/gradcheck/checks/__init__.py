@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from app.gradcheck.checks import (
     adjoint,
+    attributes,
     batching,
     contract,
     cost,
@@ -41,6 +42,7 @@ CHECKS: Mapping[str, Check] = {
         second,
         higher,
         sizes,
+        attributes,
         linearity,
         adjoint,
         symmetry,

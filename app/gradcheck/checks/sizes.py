@@ -16,32 +16,23 @@ from app.autodiff.derivatives import values_of, values_up_to
 from app.autodiff.point import Point
 from app.autodiff.programs import Program
 from app.errors import OpFailed, Unprocessable
-from app.gradcheck import reshaped, rounding, sizes, sweep
-from app.gradcheck.checks import contract, derivative, second, value
-from app.gradcheck.claims import claim_of
-from app.gradcheck.reference import has_reference, reference_at
+from app.gradcheck import reshaped, sizes
+from app.gradcheck.checks import contract, quick_look
+from app.gradcheck.reference import has_reference
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.sizes import Sized
 from app.gradcheck.target import Target
 from app.runtime import modes
-from ops import Derivative, Op, OpFault
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from ops import Op, OpFault
+from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "sizes"
 WHAT = {0: "y", 1: "dx", 2: "the second order"}
 CURE = "mend the op, or refuse the size in validate"
-# The sizes that are checked with care at each order, and the numbers that one numeric derivative may evaluate there.
-MAX_SUSPECTS, WORK = 6, 1 << 20
+# The sizes that are checked with care at each order.
+MAX_SUSPECTS = 6
 # The most that forward may take, as the least of several runs, for a longer axis.
 MOST_S, RUNS = 2e-3, 3
-# The first steps of the quick looks. Many numbers that move far pass many kinks; in a narrow dtype, a short way has no
-# digits.
-FIRST_STEPS, FIRST_STEPS_OF_NARROW = (2.0**-6, 2.0**-13), (2.0**-6,)
-# Among so many numbers, those that are sorted or looked up pass a kink at every step but a tiny one: a slope across
-# thousands of jumps looks smooth.
-MANY, TINY_STEP = 512, 2.0**-26
-# How far a number may be off in a quick look, relative to it and in roundings.
-RELATIVE, ROUNDINGS = 1e-6, 64.0
 
 
 @dataclass(frozen=True)
@@ -135,59 +126,8 @@ def _look(target: Target, sized: Sized, place: Place) -> _Look | Finding | None:
         # Some kernels of TensorFlow's own gradients fail without numbers: nobody may ever ask for that.
         verdict = "fail" if not order or all(x.size for x in sized.point.inputs.values()) else "skipped"
         return Finding(replace(place, order=order), verdict, f"at {sized.sizes}: {error.located}; {CURE}", 1)
-    return _Look(sized.sizes, sample, {order: _ratio(target, sample, order) for order in (0, *target.orders)})
-
-
-def _ratio(target: Target, sample: Sample, order: int) -> float:
-    """Return how wrong an order looks; NaN where there is nothing to compare."""
-    outputs = sample.of_kind("outputs").values()
-    if not all(np.isfinite(np.asarray(y, np.float64)).all() for y in outputs):
-        return float("nan")
-    if order == 0:
-        return _ratio_to_reference(sample)
-    kinds = ("gradients",) if order == 1 else ("products", "slots")
-    found = [np.asarray(y, np.float64) for (kind, _), y in sample.values.items() if kind in kinds]
-    if not any(y.size for y in found):
-        return float("nan")
-    if not all(np.isfinite(y).all() for y in found):
-        return float("inf")
-    rows = {key: y[None] for key, y in sample.values.items()}
-    is_wide = rounding.eps(target.widest) <= rounding.eps("float64")
-    steps = FIRST_STEPS if is_wide else FIRST_STEPS_OF_NARROW
-    if is_wide and sample.point.size >= MANY:
-        steps = (*steps, TINY_STEP)
-    ratio = min(float(sweep.how_wrong(target, [sample], rows, order, first_step=step)[0]) for step in steps)
-    return ratio if order == 1 else max(ratio, _ratio_of_slots(sample))
-
-
-def _ratio_to_reference(sample: Sample) -> float:
-    if sample.point.op.reference is None:
-        return float("nan")
-    ratio = 0.0
-    expected = reference_at(sample.point, sample.point.inputs)
-    with np.errstate(all="ignore"):
-        for y, should in zip(sample.of_kind("outputs").values(), expected, strict=True):
-            wide, unit = np.asarray(y, np.float64), _unit(sample)
-            off = np.abs(wide - np.asarray(should, np.float64)) / (unit * np.abs(wide) + np.finfo(np.float64).tiny)
-            ratio = max(ratio, float(np.nan_to_num(off, nan=np.inf).max(initial=0.0)))
-    return ratio
-
-
-def _ratio_of_slots(sample: Sample) -> float:
-    """Return how far ⟨dy, the slot of dy⟩ is off ⟨vjp(dy), v⟩: they are equal if the gradient is linear in dy."""
-    if not sample.claim.linear:
-        return 0.0
-    sums, size = list[float](), 0.0
-    for kind, directions in (("slots", sample.cotangents), ("gradients", sample.vectors)):
-        values = sample.of_kind(kind)
-        terms = [np.asarray(values[name], np.float64) * d for name, d in directions.items()]
-        sums.append(sum(float(each.sum()) for each in terms))
-        size += sum(float(np.abs(each).sum()) for each in terms)
-    return abs(sums[0] - sums[1]) / (_unit(sample) * size + np.finfo(np.float64).tiny)
-
-
-def _unit(sample: Sample) -> float:
-    return max(RELATIVE, ROUNDINGS * rounding.eps(sample.point.spec.dtype))
+    ratios = {order: quick_look.how_wrong(target, sample, order) for order in (0, *target.orders)}
+    return _Look(sized.sizes, sample, ratios)
 
 
 def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None:
@@ -199,7 +139,7 @@ def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None
     # The smallest size that fails is the easiest to reproduce.
     for look in sorted(doubtful[:MAX_SUSPECTS], key=lambda look: look.sample.point.size):
         target.checkpoint()
-        findings = list(_compare(target, place, look.sample))
+        findings = list(quick_look.compare(target, place, look.sample))
         for finding in findings:
             if finding.verdict == "fail":
                 return replace(finding, sentence=f"at {look.sizes}: {finding.sentence}")
@@ -212,27 +152,3 @@ def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None
         sentence += f"; inconclusive at {unknown} (kinks, jumps or no digits)"
     verdict = "pass" if agreeing else "inconclusive"
     return Finding(place, verdict, sentence, len(known), inconclusive={"no derivative": unknown} if unknown else {})
-
-
-def _compare(target: Target, place: Place, sample: Sample) -> Iterator[Finding]:
-    """Compare with care at one point: few numbers one by one, and all of them along random directions."""
-    few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.options.tolerances
-    if place.order == 0:
-        comparison = Comparison(place, tolerances)
-        value.compare_values(comparison, value.forward_alone(sample), value.of_bounds(sample))
-        yield comparison.finding("y", "the reference")
-        return
-    inputs = {name: Comparison(replace(place, input=name), tolerances) for name in sample.vectors}
-    if place.order == 1:
-        for output in sample.cotangents:
-            derivative.compare_output(few, sample, output, inputs)
-        against = derivative.AGAINST[type(claim_of(sample, 1))]
-        yield from (comparison.finding(f"d{name}", against) for name, comparison in inputs.items())
-        return
-    outputs = {name: Comparison(replace(place, output=name), tolerances) for name in sample.cotangents}
-    second.compare_x_slots(few, sample, inputs)
-    second.compare_dy_slots(few, sample, outputs)
-    against = second.AGAINST[type(claim_of(sample, 2))]
-    yield from (comparison.finding(f"d⟨vjp, v⟩/d{name}", against) for name, comparison in inputs.items())
-    against = second.AGAINST[Derivative]
-    yield from (comparison.finding(f"d⟨vjp, v⟩/dd{name}", against) for name, comparison in outputs.items())

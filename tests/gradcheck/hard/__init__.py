@@ -3,6 +3,7 @@
 from tests.gradcheck.hard import (
     calls,
     cancellation,
+    combinations,
     domains,
     edges,
     first_order,
@@ -27,6 +28,7 @@ from tests.gradcheck.hard.exact import Hard, collected
 MODULES = (
     calls,
     cancellation,
+    combinations,
     domains,
     edges,
     first_order,
