@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from app.execution import check_limiter
-from tests.conftest import Serve
+from tests.conftest import Serve, Service
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
 
@@ -65,9 +66,11 @@ def schemas(client: httpx.Client) -> dict[str, Any]:
     return client.get("/openapi.json").json()
 
 
-def validator(schemas: dict[str, Any], name: str) -> Draft202012Validator:
+def validate(schemas: dict[str, Any], name: str, document: Any) -> None:
+    """Raise ``ValidationError`` if a document does not have a schema of the OpenAPI document."""
     reference = {"$ref": f"#/components/schemas/{name}"}
-    return Draft202012Validator({**reference, "components": schemas["components"]})
+    validator: Any = Draft202012Validator({**reference, "components": schemas["components"]})
+    validator.validate(document)
 
 
 def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str, Any]) -> None:
@@ -80,7 +83,7 @@ def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str
     assert {entry["dtype"] for entry in found["checks"]} == {"float32", "float64", "float16", "bfloat16"}
     assert {entry["mode"] for entry in found["checks"]} == {"graph", "eager", "xla", "v1"}
     assert sum(entry["evaluations"] for entry in found["checks"]) == found["evaluations"] > 0
-    validator(schemas, "CheckAnswer").validate(found)
+    validate(schemas, "CheckAnswer", found)
 
 
 @pytest.mark.slow
@@ -106,7 +109,7 @@ def test_the_report_of_a_wrong_op_locates_the_error(plugged: httpx.Client, schem
     assert entry["sentence"].endswith("all are 1.09 times what they should be")
     answer = post(plugged, "steep", "vjp", **entry["point"], dtype=entry["dtype"], mode=entry["mode"]).json()
     assert answer["gradients"]["x"]["data"] == worst["analytic"]
-    validator(schemas, "CheckAnswer").validate(found)
+    validate(schemas, "CheckAnswer", found)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_higher_orders_can_be_requested(client: httpx.Client, schemas: dict[str,
     found = report(client, "square", orders=[1, 2, 3, 4], checks=["higher"])
     assert found["verdict"] == "pass"
     assert {(entry["check"], entry["order"]) for entry in found["checks"]} == {("higher", 3), ("higher", 4)}
-    validator(schemas, "CheckAnswer").validate(found)
+    validate(schemas, "CheckAnswer", found)
 
 
 def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
@@ -221,7 +224,7 @@ def test_the_stream_reports_progress(client: httpx.Client, schemas: dict[str, An
         "unfinished": 0,
     }
     for event in events:
-        validator(schemas, "ChecksAnswer").validate(event)
+        validate(schemas, "ChecksAnswer", event)
 
 
 def test_the_stream_has_each_finding_if_the_request_asks_for_them(client: httpx.Client, schemas: Any) -> None:
@@ -338,7 +341,7 @@ GARBAGE = {
 
 
 @pytest.mark.slow
-def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, tmp_path) -> None:
+def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, tmp_path: Path) -> None:
     wrong = LATE | GARBAGE
     for name, lines in wrong.items():
         (tmp_path / f"{name}.py").write_text(CHECKED_LATE.format(*lines, name=name))
@@ -369,7 +372,7 @@ def test_a_stream_ends_at_its_deadline_with_all_reports(client: httpx.Client, sc
     assert events[-1]["event"] == "summary"
     assert events[-1]["unfinished"] > 0
     for event in events:
-        validator(schemas, "ChecksAnswer").validate(event)
+        validate(schemas, "ChecksAnswer", event)
 
 
 def test_a_stream_ends_within_the_time_of_the_service(serve: Serve) -> None:
@@ -390,7 +393,7 @@ def test_the_budget_of_a_check_ends_it(client: httpx.Client, schemas: dict[str, 
     found = report(client, "softmax_cross_entropy", budget_s=0.001, checks=["value", "modes"])
     assert found["unfinished"] == sum(len(entry["places"]) for entry in found["checks"]) > 0
     assert found["checks"][-1]["sentence"].startswith("not run: out of time; raise budget_s (--seconds)")
-    validator(schemas, "CheckAnswer").validate(found)
+    validate(schemas, "CheckAnswer", found)
     assert report(client, "square", budget_s=600, checks=["value"])["unfinished"] == 0
 
 
@@ -425,10 +428,10 @@ def test_a_check_beyond_its_deadline_reports_what_is_done(client: httpx.Client, 
     assert "out of time" in found["sentence"]
     skipped = [entry for entry in found["checks"] if entry["verdict"] == "skipped"]
     assert {entry["sentence"].partition(";")[0] for entry in skipped} == {"not run: out of time"}
-    validator(schemas, "CheckAnswer").validate(found)
+    validate(schemas, "CheckAnswer", found)
 
 
-def test_checks_wait_for_a_place_and_short_work_does_not(serve) -> None:
+def test_checks_wait_for_a_place_and_short_work_does_not(serve: Serve) -> None:
     service = serve(CHECKS="1")
     with service.client() as busy, service.client() as client, busy.stream("POST", "/v1/checks", json={}) as events:
         lines = events.iter_lines()
@@ -441,7 +444,7 @@ def test_checks_wait_for_a_place_and_short_work_does_not(serve) -> None:
         assert post(client, "square", "check", checks=["contract"]).json()["verdict"] == "pass"
 
 
-def test_checks_past_the_queue_get_503(serve, monkeypatch) -> None:
+def test_checks_past_the_queue_get_503(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_limiter, "WAITING", 0)
     service = serve(CHECKS="1")
     with service.client() as client:
@@ -449,7 +452,7 @@ def test_checks_past_the_queue_get_503(serve, monkeypatch) -> None:
         problem(client.post("/v1/checks", json={}), 503)
 
 
-def test_checks_can_be_disabled(serve) -> None:
+def test_checks_can_be_disabled(serve: Serve) -> None:
     with serve(CHECKS="0").client() as client:
         assert "PULLBACK_CHECKS=0" in problem(post(client, "square", "check"), 403)["detail"]
         assert "PULLBACK_CHECKS=0" in problem(client.post("/v1/checks", json={}), 403)["detail"]
@@ -457,7 +460,7 @@ def test_checks_can_be_disabled(serve) -> None:
         assert post(client, "square", "verify", **body).json()["verdict"] == "pass"
 
 
-def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service) -> None:
+def test_a_stream_yields_to_other_work_and_stops_on_disconnect(service: Service) -> None:
     """A stream over all ops takes a minute; a Jacobian, which is long work, is answered meanwhile."""
     events: list[str] = []
 
@@ -494,7 +497,7 @@ def test_a_supplied_gradient_is_verified(client: httpx.Client, schemas: dict[str
     assert found["verdict"] == "pass"
     assert found["gradients"]["x"]["worst"]["ulps"] <= 1
     assert (found["dtype"], found["against"]) == ("float32", "float64")
-    validator(schemas, "VerifyAnswer").validate(found)
+    validate(schemas, "VerifyAnswer", found)
 
 
 def test_a_wrong_block_of_a_supplied_gradient_is_found(client: httpx.Client, schemas: dict[str, Any]) -> None:
@@ -509,7 +512,7 @@ def test_a_wrong_block_of_a_supplied_gradient_is_found(client: httpx.Client, sch
     assert x["worst"]["relative"] == pytest.approx(1e-4, rel=1e-3)
     assert [block["verdict"] for block in x["blocks"]] == ["pass", "fail", "pass"]
     assert [(block["start"], block["stop"]) for block in x["blocks"]] == [(0, 1), (1, 2), (2, 3)]
-    validator(schemas, "VerifyAnswer").validate(found)
+    validate(schemas, "VerifyAnswer", found)
     body = {"inputs": {"x": X}, "gradients": {"x": mine.tolist()}, "tolerances": {"relative": 1e-3}}
     assert post(client, "safe_norm", "verify", **body).json()["verdict"] == "pass"
 
