@@ -1,22 +1,22 @@
 """Natural batching: evaluations that arrive while another runs share one TensorFlow call where they may.
 
-The first evaluation opens a batch, which waits only for its turn. An idle service adds two iterations of the event
-loop, which read the requests that have already arrived; a busy service fills the next batch while the previous one
-runs. A brief evaluation of the only request in progress does not wait.
+Here it is decided which short evaluations share a call, and where it runs. Those of one turn of the event loop are
+divided into calls. A call that is known to be brief runs on the event loop. The others run on the scheduler's thread;
+while one runs there, evaluations that may share the next one gather.
 """
 
 import asyncio
-import threading
+import logging
 import time
-from collections.abc import Hashable
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Packing
-from app.errors import too_late
-from app.execution.fairness import Admission
+from app.execution.evaluation_calls import Alike, WaitingEvaluation
+from app.execution.lines import Lines, fail, fitting
+from app.execution.members import AMember, Call, Group
 from app.execution.scheduler import Queue, Scheduler
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
@@ -24,108 +24,29 @@ from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, Counters
 
-# Batches that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
+logger = logging.getLogger("pullback")
+
+# Calls that take less, and do only arithmetic, run on the event loop itself: passing them to a thread takes as long,
 # and most of their time is Python, which would block the loop from another thread as well.
 INLINE_S = 2e-3
 # The same for an evaluation that cannot share a call: if many arrive, each waits for all before it.
 INLINE_ALONE_S = 5e-4
-# How much later than the deadline of its first evaluation the others of a batch may have theirs.
-PATIENCE_S = 1.0
-
-
-@dataclass(eq=False, slots=True)
-class _Member:
-    """An evaluation in a batch, whose share of the queue it takes, and the future of its caller."""
-
-    evaluation: Evaluation[Any]
-    owner: str
-    deadline: float
-    future: asyncio.Future[KeyedArrays]
-    counters: Counters
-    arrived: float = field(default_factory=time.perf_counter)
-    has_begun: bool = False
-    outcome: KeyedArrays | None = None
-    error: BaseException | None = None
-
-    def run(self) -> None:
-        """Run the evaluation by itself; raises ``NotTraced``."""
-        try:
-            (self.outcome,) = compute([self.evaluation])
-        except NotTraced:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it goes to the caller
-            self.error = error
-
-    def answer(self) -> None:
-        """Set the result of the future, unless the caller has given up.
-
-        An evaluation that was dropped because its deadline passed in the queue gets that as its error.
-        """
-        # The traceback of an error refers to this member: a member that kept its error would be a reference cycle.
-        error, self.error = self.error, None
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        elif self.outcome is None:
-            self.future.set_exception(too_late())
-        else:
-            self.future.set_result(self.outcome)
-
-
-@dataclass(eq=False)
-class _Batch:
-    """Evaluations of one batch key, whose deadlines are at most ``PATIENCE_S`` after ``deadline``."""
-
-    deadline: float
-    members: list[_Member] = field(default_factory=list[_Member])
-    size: int = 0
-
-    def takes(self, member: _Member) -> bool:
-        """Return whether an evaluation may join: it must not be too large, nor have a much later deadline."""
-        packing, size = member.evaluation.packed
-        return self.size + size <= packing.most and member.deadline <= self.deadline + PATIENCE_S
-
-    def run(self) -> bool:
-        """Run the evaluations whose callers wait: together, or if that fails one by one, to find the faulty one.
-
-        Return whether all evaluations ran, and together. Raises ``NotTraced``.
-        """
-        now = time.monotonic()
-        waiting = [member for member in self.members if not member.future.done() and member.deadline > now]
-        if not waiting:
-            return False
-        for member in waiting:
-            member.has_begun = True
-        try:
-            for member, outcome in zip(waiting, compute([each.evaluation for each in waiting]), strict=True):
-                member.outcome = outcome
-        except NotTraced:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it goes to the caller
-            if len(waiting) == 1:
-                waiting[0].error = error
-            else:
-                for member in waiting:
-                    member.run()
-            return False
-        return len(waiting) == len(self.members)
 
 
 class Batches:
-    """The open batches of a process. Everything but ``_close`` and ``_measure`` runs on the event loop."""
+    """The short evaluations of a process; everything but the calls on the thread runs on the event loop."""
 
     def __init__(self, scheduler: Scheduler, waiting: int) -> None:
-        """Run batches on ``scheduler``, with at most ``waiting`` evaluations in all of them."""
-        self._scheduler, self._admission = scheduler, Admission(waiting)
-        self._open: dict[Hashable, _Batch] = {}
-        self._lock = threading.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
+        """Run calls on ``scheduler``; at most ``waiting`` evaluations may wait for its thread."""
+        self._scheduler = scheduler
+        self._arrived: dict[Group[Any], list[Any]] = {}
+        self._ready, self._is_scheduled = deque[Call[Any]](), False
+        self._lines = Lines(scheduler, waiting, self._note)
 
     @property
     def waiting(self) -> int:
-        """The number of evaluations in batches that have no result yet."""
-        return self._admission.taken
+        """The number of evaluations that wait for the thread, or run there."""
+        return self._lines.taken
 
     async def run(
         self,
@@ -140,38 +61,101 @@ class Batches:
         """Return the results of an evaluation of ``owner`` for its ``finish``.
 
         A short evaluation that is known to be brief runs inline, on the event loop, if it could share a call with none:
-        because of its op, or because its request ``is_alone``. Other short ones run in batches, and the rest in their
+        because of its op, or because its request ``is_alone``. Other short ones share calls, and the rest run in their
         turn. An evaluation that has not begun at its ``deadline`` is dropped; the caller enforces the deadline
         afterwards. Raises the errors of ``Scheduler.run``.
         """
         is_short = queue == "short"
         batch_key = evaluation.batch_key if is_short else None
-        if is_short and (is_alone or batch_key is None) and _runs_inline(evaluation):
+        packing, units = evaluation.packed
+        if is_short and (is_alone or batch_key is None) and packing.runs_inline.get(packing.length_for(units)):
             with suppress(NotTraced):  # its trace has been displaced: it runs in a queue, where it is counted
                 return self._run_inline(evaluation, counters)
         if batch_key is None:
-            packing, size = evaluation.packed
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:
                 del checkpoint
                 began = time.perf_counter()
                 (results,) = compute([evaluation])
                 if is_short:
-                    self.note(packing, size, time.perf_counter() - began)
+                    self._note(packing, units, time.perf_counter() - began)
                 return results
 
             return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
-        self._admission.take(owner)
-        member = _Member(evaluation, owner, deadline, asyncio.get_running_loop().create_future(), counters)
+        future = asyncio.get_running_loop().create_future()
+        member = WaitingEvaluation(evaluation, owner, deadline, future, counters)
+        self.put(Alike(batch_key, packing), member)
+        self._schedule()
         try:
-            self._join(batch_key, member)
-            return await member.future
+            return await future
         finally:
-            self._admission.give(owner)
-            member.future.cancel()
+            future.cancel()
+            if member.on_release is not None:
+                member.on_release()
             if not member.has_begun:
                 counters.gave_up(member.arrived)
-            del member
+            del member, future
+
+    async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
+        """Run an evaluation twice in the queue for compiling: the first run compiles, the second measures the time.
+
+        Raises the errors of ``Scheduler.run``.
+        """
+
+        def work(checkpoint: Checkpoint) -> None:
+            for _ in range(2):
+                checkpoint()
+                began = time.perf_counter()
+                compute([evaluation])
+                self._note(*evaluation.packed, time.perf_counter() - began)
+
+        owner = evaluation.point.op.owner
+        await self._scheduler.run(work, queue="compile", deadline=deadline, owner=owner)
+
+    def put(self, group: Group[AMember], member: AMember) -> None:
+        """Keep a member until ``begin``."""
+        self._arrived.setdefault(group, []).append(member)
+
+    def begin(self) -> None:
+        """Divide the members that have come into calls; run those that are brief, as long as a turn may last."""
+        self._is_scheduled, until = False, time.perf_counter() + INLINE_S
+        if not self._ready:
+            arrived, self._arrived = self._arrived, {}
+            for group, members in arrived.items():
+                try:
+                    self._divide(group, deque(members))
+                except Exception as error:
+                    logger.exception("evaluations cannot be divided into calls")
+                    fail(group, members, error)
+        while self._ready:
+            self._run_ready(self._ready.popleft())
+            if time.perf_counter() > until:
+                break
+        if self._ready or self._arrived:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """Begin in two iterations of the event loop, which read the requests that have already arrived."""
+        if not self._is_scheduled:
+            self._is_scheduled, loop = True, asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self.begin)
+
+    def _divide(self, group: Group[Any], members: deque[Any]) -> None:
+        """Divide members into calls of lengths that are known to be brief, and those that take the thread.
+
+        If the best length is not known to be brief, the members that fill it take the thread, which times it.
+        """
+        packing = group.packing
+        is_brief, units = packing.runs_inline.get, sum([member.units for member in members])
+        best, most = packing.length_for(min(units, packing.most)), packing.most
+        if not is_brief(best):
+            most = max(filter(is_brief, packing.lengths), default=0)
+            self._lines.put(group, fitting(members, best if most else units))
+        while members:
+            if members[0].units <= most:
+                self._ready.append(group.call(fitting(members, most)))
+            else:
+                self._lines.put(group, [members.popleft()])
 
     @staticmethod
     def _run_inline(evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
@@ -187,111 +171,30 @@ class Batches:
             if is_run:
                 counters.batched([began], began, ended)
             if ended - began > INLINE_S:
-                packing, size = evaluation.packed
-                packing.runs_inline[packing.length_for(size)] = False
+                Batches._note(*evaluation.packed, ended - began)
+
+    def _run_ready(self, call: Call[Any]) -> None:
+        """Run a call on the event loop."""
+        try:
+            call.run()
+        except NotTraced:  # its trace has been displaced
+            self._lines.put(call.group, call.members)
+        except BaseException as error:  # noqa: BLE001 - it goes to the members
+            fail(call.group, call.members, error)
+        else:
+            if call.seconds > INLINE_S:
+                self._note(call.group.packing, call.units, call.seconds)
+            call.finish()
 
     @staticmethod
-    def note(packing: Packing, size: int, seconds: float) -> None:
-        """Decide whether evaluations with ``size`` units run inline, after a run that took ``seconds``.
+    def _note(packing: Packing, units: int, seconds: float) -> None:
+        """Decide whether calls for so many units run inline, after one that took ``seconds``.
 
         They do if they are brief, and do only what is known to end soon.
         """
-        length = packing.length_for(size)
+        length = packing.length_for(units)
         if length > packing.lengths[-1]:
             return  # such calls are of any length, and are not brief
         is_brief = seconds < (INLINE_S if packing.most > 1 else INLINE_ALONE_S)
         is_bounded = modes.is_known_bounded(packing.program, packing.mode)
         packing.runs_inline[length] = is_brief and is_bounded
-
-    def enter(self, owner: str) -> None:
-        """Take a place among the evaluations that wait, until ``leave``; raises ``Overloaded``."""
-        self._admission.take(owner)
-
-    def leave(self, owner: str) -> None:
-        """Return a place."""
-        self._admission.give(owner)
-
-    async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
-        """Run an evaluation twice in the queue for compiling: the first run compiles, the second measures the time.
-
-        It takes no place in the queue of batches. Raises the errors of ``Scheduler.run``.
-        """
-        owner, future = evaluation.point.op.owner, asyncio.get_running_loop().create_future()
-        member = _Member(evaluation, owner, deadline, future, NOT_RECORDED)
-        batch = _Batch(deadline, [member], evaluation.packed[1])
-
-        def work(checkpoint: Checkpoint) -> None:
-            self._measure(batch)
-            checkpoint()
-            self._measure(batch)
-
-        await self._scheduler.run(work, queue="compile", deadline=deadline, owner=owner)
-        if member.error is not None:
-            raise member.error
-
-    def _join(self, batch_key: Hashable, member: _Member) -> None:
-        with self._lock:
-            batch = self._open.get(batch_key)
-            if batch is None or not batch.takes(member):
-                batch = self._open[batch_key] = _Batch(member.deadline)
-                loop = asyncio.get_running_loop()
-                loop.call_soon(loop.call_soon, self._begin, batch_key, batch)
-            batch.members.append(member)
-            batch.size += member.evaluation.packed[1]
-
-    def _begin(self, batch_key: Hashable, batch: _Batch) -> None:
-        packing, _ = batch.members[0].evaluation.packed
-        if packing.runs_inline.get(packing.length_for(batch.size)):
-            self._close(batch_key, batch)
-            with suppress(NotTraced):
-                self._measure(batch)
-                _answer(batch)
-                return
-        task = asyncio.get_running_loop().create_task(self._run_on_scheduler(batch_key, batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run_on_scheduler(self, batch_key: Hashable, batch: _Batch) -> None:
-        def work(checkpoint: Checkpoint) -> None:
-            del checkpoint
-            self._close(batch_key, batch)
-            self._measure(batch)
-
-        # The first one pays for a trace.
-        owner = batch.members[0].owner
-        try:
-            await self._scheduler.run(work, queue="short", deadline=batch.deadline + PATIENCE_S, owner=owner)
-        except BaseException as error:
-            self._close(batch_key, batch)
-            for member in batch.members:
-                member.error = member.error or error
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            _answer(batch)
-
-    def _close(self, batch_key: Hashable, batch: _Batch) -> None:
-        """Let no more evaluations join."""
-        with self._lock:
-            if self._open.get(batch_key) is batch:
-                del self._open[batch_key]
-
-    def _measure(self, batch: _Batch) -> None:
-        """Run, count and time a batch; if its evaluations ran together, decide whether such batches run inline."""
-        began = time.perf_counter()
-        is_typical = batch.run()
-        ended = time.perf_counter()
-        if is_typical:
-            self.note(batch.members[0].evaluation.packed[0], batch.size, ended - began)
-        if arrivals := [member.arrived for member in batch.members if member.has_begun]:
-            batch.members[0].counters.batched(arrivals, began, ended)
-
-
-def _runs_inline(evaluation: Evaluation[Any]) -> bool | None:
-    packing, size = evaluation.packed
-    return packing.runs_inline.get(packing.length_for(size))
-
-
-def _answer(batch: _Batch) -> None:
-    for member in batch.members:
-        member.answer()

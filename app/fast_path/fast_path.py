@@ -6,8 +6,7 @@ errors.
 
 *What it answers*: a request that begins on an idle connection, is whole, and has a known prefix (the bytes before the
 body, without the digits of ``Content-Length``, and without headers that vary, such as ``traceparent``) and a body with
-a template. Requests of one turn of the event loop whose evaluations may share a call are computed together: on the
-event loop if the call is known to be brief, otherwise on the thread of the scheduler (``threaded_calls``).
+a template. ``app.execution.batching`` decides which requests share a call, and where it runs.
 
 *What it does not answer*: any request while the service drains or the budget of bodies is used up; one for a posted
 graph that is gone; one without a valid key, or over the limit of its key; values that the op refuses, or takes long to
@@ -22,20 +21,17 @@ state of the service, traces, and which calls run inline.
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 
 from app.autodiff.packing import Whole
 from app.errors import Unprocessable
-from app.execution.batching import INLINE_S
 from app.execution.engine import Engine
 from app.fast_path.candidates import Candidate
-from app.fast_path.parts import Batch, Group, Part
+from app.fast_path.parts import Part, TemplateGroup
 from app.fast_path.pending import Pending, PendingRequest
 from app.fast_path.prefixes import TemplateCache, Unknown, cut, parse_prefix
 from app.fast_path.template_maker import TemplateMaker
 from app.fast_path.templates import Template
-from app.fast_path.threaded_calls import ThreadedCalls
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
 from app.http.connection import Connection
@@ -44,6 +40,9 @@ from app.http.keys import Keys
 from app.http.request import REQUEST_ID
 
 logger = logging.getLogger("pullback")
+
+# What ``time.monotonic`` is ahead of ``time.perf_counter``; on Linux they are one clock.
+CLOCK_S = time.monotonic() - time.perf_counter()
 
 
 class FastPath:
@@ -55,8 +54,7 @@ class FastPath:
         self._batches, self._lifecycle = engine.batches, engine.lifecycle
         self._budget, self._log, self._keys, self._cache = budget, log, keys, TemplateCache()
         self._pending = Pending(budget, engine.lifecycle, keys)
-        self._threads = ThreadedCalls(engine, self._send, self._return)
-        self._is_scheduled, self._ready = False, deque[Part]()
+        self._deadline_s, self._is_scheduled = engine.deadline_s, False
         self.store = TemplateMaker(engine, self._cache).store
 
     def receive(self, connection: Connection, data: bytes, now: float) -> bytes:
@@ -92,7 +90,8 @@ class FastPath:
             self._pending.put_aside(connection, data, end - start, began)
             return True
         target, client, size = prefix.target, connection.client, end - start
-        request = PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now)
+        latest = began + CLOCK_S + self._deadline_s
+        request = PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now, latest)
         if own and not self._note(request, found.values()):
             return False
         self._pending.put(request)
@@ -109,10 +108,13 @@ class FastPath:
             request.id = client_id
         if (milliseconds := headers.get(b"pullback-deadline-ms")) is not None:
             try:
-                request.allowed_s = seconds_of(milliseconds)
+                allowed_s = seconds_of(milliseconds)
             except Unprocessable:
                 return False
-        return time.perf_counter() - request.began < request.allowed_s
+            # The call of others must not end with it.
+            request.may_wait = allowed_s >= self._deadline_s
+            request.latest = min(request.latest, request.began + CLOCK_S + allowed_s)
+        return time.monotonic() < request.latest
 
     def release(self, connection: Connection) -> None:
         """Parse the request of a connection, or the part of one."""
@@ -126,53 +128,20 @@ class FastPath:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """Read the requests of this turn, and answer those whose calls are brief, as long as a turn may last."""
-        self._is_scheduled, until = False, time.perf_counter() + INLINE_S
+        """Read the requests of this turn, and let those that can be answered share calls."""
+        self._is_scheduled = False
         try:
-            if not self._ready:
-                self._take_turn()
-            while self._ready:
-                part = self._ready.popleft()
-                try:
-                    part.run()
-                except Exception:  # noqa: BLE001 - the general path reports the error
-                    self._return(part.requests)
+            for request in self._pending.turn():
+                if self._read(request):
+                    call = request.template.call
+                    group = TemplateGroup(call, request.shared, request.owner, self._send, self._return)
+                    self._batches.put(group, request)
                 else:
-                    if part.computed - part.began > INLINE_S:
-                        self._batches.note(part.call.packing, part.count, part.computed - part.began)
-                    self._send(part)
-                if time.perf_counter() > until:
-                    break
+                    self._return(request)
         finally:
-            if self._ready or self._pending.small or self._pending.large:
+            if self._pending.small or self._pending.large:
                 self._schedule()
-
-    def _take_turn(self) -> None:
-        """Read the requests of this turn, and divide them into calls.
-
-        Calls that are known to be brief run on the event loop, all others on the thread.
-        """
-        groups: dict[Group, Batch] = {}
-        for request in self._pending.turn():
-            if self._read(request):
-                template = request.template
-                call, owner = template.call, template.call.owner
-                if request.key and isinstance(call.packing, Whole):
-                    owner = f"{owner} (key {request.key})"
-                groups.setdefault(Group(call, request.shared, owner), {}).setdefault(template, []).append(request)
-            else:
-                self._return([request])
-        for group, batch in groups.items():
-            try:
-                parts, others = self._divided(group, batch)
-            except Exception:
-                logger.exception("the fast path failed, and leaves its requests to the general path")
-                for requests in batch.values():
-                    self._return(requests)
-                continue
-            self._ready += parts
-            if others:
-                self._threads.put(group, others)
+        self._batches.begin()
 
     def _read(self, request: PendingRequest) -> bool:
         """Read the numbers of a request; return whether that worked. If not, the general path must answer it."""
@@ -199,46 +168,24 @@ class FastPath:
                 columns = request.template.checked(columns)
                 request.shared = request.template.shared(columns)
             request.columns = columns
+            request.owner = request.template.call.owner
             if self._keys is not None:
                 name = self._keys.name_of(prefix.authorization)
                 self._keys.enter(name)
                 request.key = name
+                if isinstance(request.template.call.packing, Whole):
+                    request.owner += f" (key {name})"
         except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
             return False
         request.read_s = time.perf_counter() - began
         return True
-
-    def _divided(self, group: Group, batch: Batch) -> tuple[list[Part], list[PendingRequest]]:
-        """Return calls of lengths that are known to run on the event loop, and the requests that take the thread.
-
-        If the best length is not known to run there, the requests that fill it take the thread, which times it.
-        """
-        call, packing = group.call, group.call.packing
-        total = 0
-        for template, requests in batch.items():
-            total += template.size * len(requests)
-        best = packing.length_for(min(total, packing.most))
-        runs_inline = packing.runs_inline.get(best)
-        if runs_inline and total <= packing.most:
-            return [Part(call, batch, total)], []
-        lengths = [each for each in packing.lengths if packing.runs_inline.get(each)]
-        parts, others = list[Part](), list[PendingRequest]()
-        for template, requests in batch.items():
-            left, most = requests, lengths[-1] // template.size if lengths else 0
-            filling = len(left) if not most else 0 if runs_inline else best // template.size
-            others += left[:filling]
-            left = left[filling:]
-            for first in range(0, len(left), max(most, 1)):
-                part = left[first : first + most]
-                parts.append(Part(call, {template: part}, template.size * len(part)))
-        return parts, others
 
     def _send(self, part: Part) -> None:
         """Send the responses of a part that has been computed, and count them."""
         try:
             if self._lifecycle.draining:
                 # Its responses have another header.
-                self._return(part.requests)
+                self._return_all(part.members)
                 return
             began, read_s = time.perf_counter(), 0.0
             arrivals: list[float] = []
@@ -256,7 +203,7 @@ class FastPath:
             first.counters.seconds["serialise"] += written_s
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
-            self._return(part.requests)
+            self._return_all(part.members)
 
     def _respond(self, template: Template, requests: Iterable[PendingRequest], bodies: Iterable[bytes | None]) -> None:
         """Send the responses of one template."""
@@ -266,7 +213,7 @@ class FastPath:
             if request.is_done:
                 continue
             if body is None:
-                self._return([request])
+                self._return(request)
                 continue
             connection = request.connection
             self._pending.end(request)
@@ -281,9 +228,12 @@ class FastPath:
             self.answered += 1
         self._log.answered(answered, template.counters)
 
-    def _return(self, requests: Iterable[PendingRequest]) -> None:
-        """Leave these requests to the general path."""
+    def _return_all(self, requests: Iterable[PendingRequest]) -> None:
         for request in requests:
-            if not request.is_done:
-                self._pending.end(request)
-                request.connection.parse(request.data, request.began)
+            self._return(request)
+
+    def _return(self, request: PendingRequest) -> None:
+        """Leave a request to the general path, unless it is done."""
+        if not request.is_done:
+            self._pending.end(request)
+            request.connection.parse(request.data, request.began)

@@ -1,69 +1,85 @@
-"""Parts: requests of one turn that are computed in one call, and their responses."""
+"""Parts: requests that are computed in one call, and their responses."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from app.autodiff.packing import Packing
+from app.execution.members import Call
 from app.fast_path.pending import PendingRequest
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import Columns, Template
 
 Batch: TypeAlias = dict[Template, list[PendingRequest]]
-"""The requests of a batch by their templates."""
+"""The requests of a call by their templates."""
 
 
-class Group(NamedTuple):
-    """What requests that may share a call have in common; ``owner`` is whose share of the queue their call takes."""
+class TemplateGroup(NamedTuple):
+    """What requests that may share a call have in common.
 
-    call: SharedCall
-    shared: object
-    owner: str
-
-
-@dataclass(eq=False)
-class Part:
-    """Requests of one call, with ``count`` units in all.
-
-    Once they are ``computed``, ``bodies`` has those of the responses for each template, ``None`` for a response of
-    another layout. The times are those of ``time.perf_counter``.
+    ``send`` sends the responses of a part, and ``leave`` leaves a request to the general path.
     """
 
-    call: SharedCall
-    batch: Batch
-    count: int
+    shared_call: SharedCall
+    shared: Hashable
+    owner: str
+    send: Callable[["Part"], None]
+    leave: Callable[[PendingRequest], None]
+
+    @property
+    def packing(self) -> Packing:
+        """How the requests share a call."""
+        return self.shared_call.packing
+
+    def call(self, members: Sequence[PendingRequest]) -> "Part":
+        """Return the call of these requests."""
+        return Part(self, members, shared_call=self.shared_call, send=self.send)
+
+    def fail(self, member: PendingRequest, error: BaseException) -> None:
+        """Leave a request to the general path, which reports the error."""
+        del error
+        member.template.counters.gave_up(member.arrived)
+        self.leave(member)
+
+
+@dataclass(eq=False, kw_only=True)
+class Part(Call[PendingRequest]):
+    """Requests of one call.
+
+    Once it is ``computed``, ``bodies`` has those of the responses for each template of ``batch``, ``None`` for a
+    response of another layout. The times are those of ``time.perf_counter``.
+    """
+
+    shared_call: SharedCall
+    send: Callable[["Part"], None]
+    batch: Batch = field(default_factory=Batch)
     bodies: list[list[bytes | None]] = field(default_factory=list[list[bytes | None]])
     began: float = 0.0
     computed: float = 0.0
     ended: float = 0.0
 
-    @property
-    def requests(self) -> Iterable[PendingRequest]:
-        """The requests, in the order of their units."""
-        return chain.from_iterable(self.batch.values())
-
     def run(self) -> None:
         """Compute and write the responses; raises ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises."""
         self.began = time.perf_counter()
-        columns: list[Columns] = []
-        for alike in self.batch.values():
+        self.batch.clear()
+        self.bodies.clear()
+        for request in self.members:
+            self.batch.setdefault(request.template, []).append(request)
+        call, columns, units = self.shared_call, list[Columns](), 0
+        for template, alike in self.batch.items():
+            units += template.size * len(alike)
             for request in alike:
                 columns.append(request.columns)
-        results = self.call.run(columns, self.count, next(iter(self.batch)).shapes)
-        self.computed, start = time.perf_counter(), 0
-        self.bodies.clear()
+        results, start = call.run(columns, units, self.members[0].template.shapes), 0
+        self.computed = time.perf_counter()
+        self.seconds = self.computed - self.began
         for template, alike in self.batch.items():
             shape = len(alike), template.size
-            self.bodies.append(template.response.bodies(self.call.rows(results, template.response.keys, start, shape)))
+            self.bodies.append(template.response.bodies(call.rows(results, template.response.keys, start, shape)))
             start += len(alike) * template.size
         self.ended = time.perf_counter()
 
-
-def part_of(call: SharedCall, requests: Iterable[PendingRequest]) -> Part:
-    """Return the part of these requests, at least one, which may share a call."""
-    batch, count = Batch(), 0
-    for request in requests:
-        batch.setdefault(request.template, []).append(request)
-        count += request.template.size
-    return Part(call, batch, count)
+    def finish(self) -> None:
+        """Send the responses."""
+        self.send(self)

@@ -31,9 +31,9 @@ class PendingRequest:
     """A request from its arrival to its response: all its ``data``, and what the log shows of it.
 
     ``head`` is the key of its prefix. ``began`` and ``arrived``, the times of its first and last byte, are those of
-    ``time.perf_counter``; reading took ``read_s``, and the client allows ``allowed_s`` seconds in all. ``shared`` is
-    equal for requests that may share a call. ``key`` is the name of its key, empty without one. ``is_done``: it has
-    been answered, or returned to the parser; if that is before the end of a call on a thread, ``on_release`` is called.
+    ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
+    the name of its key, empty without one. ``is_done``: it has been answered, or returned to the parser. The rest is
+    that of ``app.execution.members.Member``.
     """
 
     connection: Connection
@@ -46,18 +46,25 @@ class PendingRequest:
     received: int
     began: float
     arrived: float
+    latest: float = math.inf
     template: Template = field(init=False)
     columns: Columns = field(init=False)
     read_s: float = 0.0
     shared: Hashable = ()
     key: str = ""
+    owner: str = ""
+    may_wait: bool = True
     is_done: bool = False
     on_release: Callable[[], None] | None = None
     method: str = "POST"
     status: int = 200
     sent: int = 0
     id: bytes = b""
-    allowed_s: float = math.inf
+
+    @property
+    def units(self) -> int:
+        """The units of the packing of its call."""
+        return self.template.size
 
 
 class _PartialRequest(NamedTuple):

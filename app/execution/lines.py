@@ -1,0 +1,180 @@
+"""Lines: members of groups that wait for the scheduler's thread. While a call of a group runs there, others gather."""
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from app.autodiff.packing import Packing
+from app.errors import DeadlinePassed, Overloaded, too_late
+from app.execution.fairness import Admission
+from app.execution.members import PATIENCE_S, Call, Group, Member
+from app.execution.scheduler import Scheduler
+from app.runtime.cancellation import Checkpoint
+from app.runtime.traces import NotTraced
+
+logger = logging.getLogger("pullback")
+
+# A turn of the thread ends after this time, or this many calls; further calls wait for the next turn.
+TURN_S, CALLS = 2e-3, 32
+
+
+@dataclass(eq=False)
+class _Turn:
+    """Calls that run in one turn of the thread: those before ``done`` have run, or have ``failed``."""
+
+    calls: Sequence[Call[Any]]
+    done: int = 0
+    failed: dict[Call[Any], BaseException] = field(default_factory=dict[Call[Any], BaseException])
+    task: asyncio.Future[None] | None = None
+
+    @property
+    def members(self) -> Iterable[Member]:
+        """The members of all calls."""
+        return chain.from_iterable(call.members for call in self.calls)
+
+    def cancel(self) -> None:
+        """End the turn."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def work(self, checkpoint: Checkpoint) -> None:
+        """Run the calls, at least one, while there is time; raises ``NotTraced``, and what ``checkpoint`` raises."""
+        until = time.perf_counter() + TURN_S
+        while self.done < len(self.calls):
+            checkpoint()
+            call = self.calls[self.done]
+            if not all(member.is_done for member in call.members):
+                try:
+                    call.run()
+                except NotTraced:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it goes to the members
+                    self.failed[call] = error
+            self.done += 1
+            if time.perf_counter() > until:
+                return
+
+
+@dataclass(eq=False)
+class _Line:
+    """The members of a group that wait for the thread, and the turn that has taken others."""
+
+    group: Group[Any]
+    waiting: deque[Any] = field(default_factory=deque[Any])
+    turn: _Turn | None = None
+
+    def take(self) -> _Turn:
+        """Take the members of the next turn: those of one call, or one call for each where they cannot share any."""
+        most, calls = self.group.packing.most, list[Call[Any]]()
+        while self.waiting and len(calls) < (CALLS if most == 1 else 1):
+            # A member with an early deadline does not end the call of others.
+            until = self.waiting[0].latest + PATIENCE_S
+            calls.append(self.group.call(fitting(self.waiting, most, until)))
+        return _Turn(calls)
+
+
+class Lines:
+    """The lines of a process; everything but the calls runs on the event loop."""
+
+    def __init__(self, scheduler: Scheduler, places: int, note: Callable[[Packing, int, float], None]) -> None:
+        """Start with none. ``note`` gets the packing, the units and the seconds of each call."""
+        self._scheduler, self._admission, self._note = scheduler, Admission(places), note
+        self._lines: dict[Group[Any], _Line] = {}
+        self._tasks = set[asyncio.Task[None]]()  # the loop keeps only weak references
+
+    @property
+    def taken(self) -> int:
+        """The number of places that are taken."""
+        return self._admission.taken
+
+    def put(self, group: Group[Any], members: Iterable[Any]) -> None:
+        """Let members wait for the thread, as far as there are places."""
+        if (line := self._lines.get(group)) is None:
+            line = self._lines[group] = _Line(group)
+            task = asyncio.get_running_loop().create_task(self._serve(line))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        for member in members:
+            try:
+                if not member.may_wait:
+                    raise too_late()
+                self._admission.take(member.owner)
+            except (Overloaded, DeadlinePassed) as error:
+                group.fail(member, error)
+            else:
+                member.on_release = partial(self._release, line, member)
+                line.waiting.append(member)
+
+    async def _serve(self, line: _Line) -> None:
+        """Take turns until no member of a line waits."""
+        try:
+            while line.waiting:
+                await self._take_turn(line)
+        except Exception:
+            logger.exception("a line of evaluations failed")
+        finally:
+            del self._lines[line.group]
+            self._end(line, line.waiting, too_late())
+
+    async def _take_turn(self, line: _Line) -> None:
+        turn = line.turn = line.take()
+        first, taken = turn.calls[0].members[0], [*turn.members]
+        run = self._scheduler.run(turn.work, queue="short", deadline=first.latest, owner=first.owner)
+        turn.task, error = asyncio.ensure_future(run), too_late()
+        try:
+            await asyncio.wait([turn.task])
+            failure = error if turn.task.cancelled() else turn.task.exception()
+            done, rest = turn.calls[: turn.done], turn.calls[turn.done :]
+            if failure is None:
+                line.waiting.extendleft(member for call in reversed(rest) for member in reversed(call.members))
+                taken = [member for call in done for member in call.members]
+            error = failure or error
+            for call in done:
+                if call in turn.failed:
+                    fail(line.group, call.members, turn.failed[call])
+                    continue
+                if call.seconds:
+                    self._note(line.group.packing, call.units, call.seconds)
+                call.finish()
+        finally:
+            line.turn = None
+            self._end(line, taken, error)
+
+    def _end(self, line: _Line, members: Iterable[Any], error: BaseException) -> None:
+        """Give back the places of members, and an error to those without a result."""
+        for member in members:
+            self._admission.give(member.owner)
+            member.on_release = None
+        fail(line.group, members, error)
+
+    def _release(self, line: _Line, member: Any) -> None:
+        """Drop a member that nobody waits for any more; end a turn that runs for nobody else."""
+        if member in line.waiting:
+            line.waiting.remove(member)
+            self._admission.give(member.owner)
+            member.on_release = None
+        elif line.turn is not None and all(each.is_done for each in line.turn.members):
+            line.turn.cancel()
+
+
+def fitting(members: deque[Any], units: int, until: float = math.inf) -> list[Any]:
+    """Remove and return the first members with so many units together, whose calls end by ``until``."""
+    found = list[Any]()
+    while members and members[0].units <= units and members[0].latest <= until:
+        found.append(members.popleft())
+        units -= found[-1].units
+    return found
+
+
+def fail(group: Group[Any], members: Iterable[Any], error: BaseException) -> None:
+    """Give an error to the members that are not done."""
+    for member in members:
+        if not member.is_done:
+            group.fail(member, error)
