@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -123,7 +124,7 @@ class Batches:
             arrived, self._arrived = self._arrived, {}
             for group, members in arrived.items():
                 try:
-                    self._divide(group, deque(members))
+                    self._divide(group, members)
                 except Exception as error:
                     logger.exception("evaluations cannot be divided into calls")
                     fail(group, members, error)
@@ -140,22 +141,26 @@ class Batches:
             self._is_scheduled, loop = True, asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self.begin)
 
-    def _divide(self, group: Group[Any], members: deque[Any]) -> None:
+    def _divide(self, group: Group[Any], members: Sequence[Any]) -> None:
         """Divide members into calls of lengths that are known to be brief, and those that take the thread.
 
         If the best length is not known to be brief, the members that fill it take the thread, which times it.
         """
-        packing = group.packing
-        is_brief, units = packing.runs_inline.get, sum([member.units for member in members])
-        best, most = packing.length_for(min(units, packing.most)), packing.most
+        packing, units = group.packing, sum([member.units for member in members])
+        is_brief, most = packing.runs_inline.get, packing.most
+        best = packing.length_for(min(units, most))
+        if is_brief(best) and units <= most:
+            self._ready.append(group.call(members))
+            return
+        rest = deque(members)
         if not is_brief(best):
             most = max(filter(is_brief, packing.lengths), default=0)
-            self._lines.put(group, fitting(members, best if most else units))
-        while members:
-            if members[0].units <= most:
-                self._ready.append(group.call(fitting(members, most)))
+            self._lines.put(group, fitting(rest, best if most else units))
+        while rest:
+            if rest[0].units <= most:
+                self._ready.append(group.call(fitting(rest, most)))
             else:
-                self._lines.put(group, [members.popleft()])
+                self._lines.put(group, [rest.popleft()])
 
     @staticmethod
     def _run_inline(evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from app.autodiff.packing import Packing
@@ -57,7 +57,7 @@ class Call(ABC, Generic[AMember]):
 
     group: Group[AMember]
     members: Sequence[AMember]
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, init=False)
 
     @property
     def units(self) -> int:

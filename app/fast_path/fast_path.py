@@ -134,10 +134,10 @@ class FastPath:
             for request in self._pending.turn():
                 if self._read(request):
                     call = request.template.call
-                    group = TemplateGroup(call, request.shared, request.owner, self._send, self._return)
+                    group = TemplateGroup(call, request.shared, request.owner, self)
                     self._batches.put(group, request)
                 else:
-                    self._return(request)
+                    self.leave(request)
         finally:
             if self._pending.small or self._pending.large:
                 self._schedule()
@@ -168,7 +168,7 @@ class FastPath:
                 columns = request.template.checked(columns)
                 request.shared = request.template.shared(columns)
             request.columns = columns
-            request.owner = request.template.call.owner
+            request.units, request.owner = request.template.size, request.template.call.owner
             if self._keys is not None:
                 name = self._keys.name_of(prefix.authorization)
                 self._keys.enter(name)
@@ -180,7 +180,7 @@ class FastPath:
         request.read_s = time.perf_counter() - began
         return True
 
-    def _send(self, part: Part) -> None:
+    def send(self, part: Part) -> None:
         """Send the responses of a part that has been computed, and count them."""
         try:
             if self._lifecycle.draining:
@@ -213,7 +213,7 @@ class FastPath:
             if request.is_done:
                 continue
             if body is None:
-                self._return(request)
+                self.leave(request)
                 continue
             connection = request.connection
             self._pending.end(request)
@@ -230,9 +230,9 @@ class FastPath:
 
     def _return_all(self, requests: Iterable[PendingRequest]) -> None:
         for request in requests:
-            self._return(request)
+            self.leave(request)
 
-    def _return(self, request: PendingRequest) -> None:
+    def leave(self, request: PendingRequest) -> None:
         """Leave a request to the general path, unless it is done."""
         if not request.is_done:
             self._pending.end(request)

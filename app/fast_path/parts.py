@@ -1,9 +1,9 @@
 """Parts: requests that are computed in one call, and their responses."""
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from app.autodiff.packing import Packing
 from app.execution.members import Call
@@ -15,17 +15,25 @@ Batch: TypeAlias = dict[Template, list[PendingRequest]]
 """The requests of a call by their templates."""
 
 
-class TemplateGroup(NamedTuple):
-    """What requests that may share a call have in common.
+class Answerer(Protocol):
+    """The fast path."""
 
-    ``send`` sends the responses of a part, and ``leave`` leaves a request to the general path.
-    """
+    def send(self, part: "Part") -> None:
+        """Send the responses of a part that has been computed."""
+        ...
+
+    def leave(self, request: PendingRequest) -> None:
+        """Leave a request to the general path, unless it is done."""
+        ...
+
+
+class TemplateGroup(NamedTuple):
+    """What requests that may share a call have in common, and who answers them."""
 
     shared_call: SharedCall
     shared: Hashable
     owner: str
-    send: Callable[["Part"], None]
-    leave: Callable[[PendingRequest], None]
+    answerer: Answerer
 
     @property
     def packing(self) -> Packing:
@@ -34,16 +42,16 @@ class TemplateGroup(NamedTuple):
 
     def call(self, members: Sequence[PendingRequest]) -> "Part":
         """Return the call of these requests."""
-        return Part(self, members, shared_call=self.shared_call, send=self.send)
+        return Part(self, members, self.shared_call, self.answerer)
 
     def fail(self, member: PendingRequest, error: BaseException) -> None:
         """Leave a request to the general path, which reports the error."""
         del error
         member.template.counters.gave_up(member.arrived)
-        self.leave(member)
+        self.answerer.leave(member)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class Part(Call[PendingRequest]):
     """Requests of one call.
 
@@ -52,9 +60,9 @@ class Part(Call[PendingRequest]):
     """
 
     shared_call: SharedCall
-    send: Callable[["Part"], None]
-    batch: Batch = field(default_factory=Batch)
-    bodies: list[list[bytes | None]] = field(default_factory=list[list[bytes | None]])
+    answerer: Answerer
+    batch: Batch = field(init=False)
+    bodies: list[list[bytes | None]] = field(init=False)
     began: float = 0.0
     computed: float = 0.0
     ended: float = 0.0
@@ -62,8 +70,7 @@ class Part(Call[PendingRequest]):
     def run(self) -> None:
         """Compute and write the responses; raises ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises."""
         self.began = time.perf_counter()
-        self.batch.clear()
-        self.bodies.clear()
+        self.batch, self.bodies = {}, []
         for request in self.members:
             self.batch.setdefault(request.template, []).append(request)
         call, columns, units = self.shared_call, list[Columns](), 0
@@ -82,4 +89,4 @@ class Part(Call[PendingRequest]):
 
     def finish(self) -> None:
         """Send the responses."""
-        self.send(self)
+        self.answerer.send(self)

@@ -52,6 +52,7 @@ class PendingRequest:
     read_s: float = 0.0
     shared: Hashable = ()
     key: str = ""
+    units: int = 0
     owner: str = ""
     may_wait: bool = True
     is_done: bool = False
@@ -60,11 +61,6 @@ class PendingRequest:
     status: int = 200
     sent: int = 0
     id: bytes = b""
-
-    @property
-    def units(self) -> int:
-        """The units of the packing of its call."""
-        return self.template.size
 
 
 class _PartialRequest(NamedTuple):
