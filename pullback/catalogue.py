@@ -1,7 +1,7 @@
 """The catalogue of ops: a summary of each, and the full contract of one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -37,9 +37,10 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class Slot:
-    """An input or an output; one with several ``dtypes`` has the op's type variable.
+    """An input or an output; one with several ``dtypes`` has a type variable, the op's if they are those of the op.
 
-    A symbol in ``shape`` stands for one dimension, "..." for any number of them.
+    A symbol in ``shape`` stands for one dimension, "..." for any number of them. An ``optional`` input may be left out,
+    and an output of a derived op that belongs to it is ``None`` then.
     """
 
     name: str
@@ -47,16 +48,16 @@ class Slot:
     shape: list[str | int]
     differentiable: bool
     doc: str
+    optional: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class InputSlot(Slot):
-    """An input, with the domain where checks sample it and the points that they avoid; ``optional`` or not."""
+    """An input, with the domain where checks sample it and the points that they avoid."""
 
     domain: tuple[float, float]
     kinks: list[float]
     poles: list[float]
-    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,15 +143,10 @@ def _summary_fields(op: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: slot[key] for key in ("name", "dtypes", "shape", "differentiable", "doc")}
+    fields = {key: slot[key] for key in ("name", "dtypes", "shape", "differentiable", "doc")}
+    return {**fields, "optional": slot.get("optional", False)}
 
 
 def _input(slot: Mapping[str, Any]) -> InputSlot:
     low, high = slot["domain"]
-    return InputSlot(
-        **_slot_fields(slot),
-        domain=(float(low), float(high)),
-        kinks=slot["kinks"],
-        poles=slot["poles"],
-        optional=slot.get("optional", False),
-    )
+    return InputSlot(**_slot_fields(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])

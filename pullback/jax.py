@@ -42,7 +42,8 @@ class RemoteFunction(Function):
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)
-        outputs = _bind(*map(jnp.asarray, inputs), p=self.p)
+        p, given = self.given(inputs)
+        outputs = _bind(*map(jnp.asarray, given), p=p)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

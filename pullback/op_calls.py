@@ -82,7 +82,7 @@ def _named(field: TensorField, value: Arrays | ArrayLike | Positional, contract:
     if isinstance(value, Positional):
         return _in_order(value, contract)
     slots = contract.outputs if field.of == "outputs" else contract.inputs
-    names = [slot.name for slot in slots if field.name == "inputs" or slot.differentiable]
+    names = [slot.name for slot in slots if (slot.differentiable or field.name == "inputs") and not slot.optional]
     if len(names) != 1:
         example = ", ".join(f"{name!r}: ..." for name in names)
         got = f"a {type(value).__name__} without a name"
@@ -91,8 +91,10 @@ def _named(field: TensorField, value: Arrays | ArrayLike | Positional, contract:
 
 
 def _in_order(value: Positional, contract: Contract) -> Arrays:
-    names = [slot.name for slot in contract.inputs]
-    if len(value.arrays) != len(names) or any(map(_is_named, value.arrays)):
+    slots, names = contract.inputs, [slot.name for slot in contract.inputs]
+    given = {slot.name: x for slot, x in zip(slots, value.arrays, strict=False) if x is not None or not slot.optional}
+    needed = {slot.name for slot in slots if not slot.optional}
+    if len(value.arrays) > len(names) or not needed <= given.keys() or any(map(_is_named, given.values())):
         expected = f"{len(names)} arrays ({', '.join(names)}), or one dictionary of them"
         raise BadArgument(f"inputs: {contract.name}: expected {expected}, got {len(value.arrays)} arguments")
-    return dict(zip(names, value.arrays, strict=True))
+    return given

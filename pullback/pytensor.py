@@ -60,7 +60,9 @@ class RemoteFunction(Function):
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)
-        outputs = self._op.make_node(*inputs).outputs
+        p, given = self.given(inputs)
+        op = self._op if p is self.p else RemoteOp(p)
+        outputs = op.make_node(*given).outputs
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 

@@ -59,12 +59,15 @@ class RemoteFunction(Function):
         """Set the op."""
         super().__init__(p)
         self._derivative = _Derivative(p)
+        self._without = dict[Derivative, _Derivative]()
 
     def __call__(self, *inputs: Any) -> Any:
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)
-        outputs = self._derivative([tf.convert_to_tensor(x) for x in inputs])
+        p, given = self.given(inputs)
+        derivative = self._derivative if p is self.p else self._without.setdefault(p, _Derivative(p))
+        outputs = derivative([tf.convert_to_tensor(x) for x in given])
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def get_config(self) -> dict[str, Any]:

@@ -47,12 +47,13 @@ class RemoteFunction(Function, torch.nn.Module):
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)
-        tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in inputs]
+        p, given = self.given(inputs)
+        tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in given]
         ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
-            outputs = tuple(_operator(self._text, False, ahead, tensors))
+            outputs = tuple(_operator(self._text if p is self.p else _text(p), False, ahead, tensors))
         else:
-            outputs = _Remote.apply(self.p, False, ahead, *tensors)
+            outputs = _Remote.apply(p, False, ahead, *tensors)
         return outputs[0] if len(outputs) == 1 else outputs
 
 

@@ -36,9 +36,10 @@ def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched:
     inputs = {slot.name: x for slot, x in zip(contract.inputs, arrays, strict=False)}
     if not p.path:
         # The client's default for an op that takes floats and integers is a float.
-        variable = next(
-            (name_of(x.dtype) for x, slot in zip(arrays, contract.inputs, strict=True) if len(slot.dtypes) > 1), None
-        )
+        pairs = zip(arrays, contract.inputs, strict=True)
+        is_variable = len(contract.dtypes) > 1
+        kinds = (name_of(x.dtype) for x, slot in pairs if is_variable and tuple(slot.dtypes) == contract.dtypes)
+        variable = next(kinds, None)
         outputs = op.forward(inputs, **{**options, "dtype": variable}).outputs
         return [outputs[slot.name] for slot in contract.outputs]
     directions = arrays[of.arity :]

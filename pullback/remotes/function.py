@@ -64,6 +64,18 @@ class Function:
         arguments: dict[str, Any] = {**remotes[0].saved, **composed}
         return cls(Derivative(Remote(**arguments)))
 
+    def given(self, inputs: Sequence[Any]) -> tuple[Derivative, list[Any]]:
+        """Return the derivative of the inputs that are given, and these: optional ones may be ``None`` or left out."""
+        slots = self.p.remote.contract().inputs
+        absent = [slot.name for slot in slots[len(inputs) :] if slot.optional]
+        absent += [slot.name for slot, x in zip(slots, inputs, strict=False) if slot.optional and x is None]
+        if not absent:
+            return self.p, list(inputs)
+        optional = [i for i, slot in enumerate(slots) if slot.optional]
+        return Derivative(self.p.remote.without(absent)), [
+            x for i, x in enumerate(inputs) if x is not None or i not in optional
+        ]
+
     def in_graph(self, inputs: Sequence[Any]) -> Any:
         """Return the value of a call inside a function that ``compose`` traces, or a dictionary of the outputs."""
         remote = self.p.remote

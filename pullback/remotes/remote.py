@@ -3,7 +3,8 @@
 import json
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,6 +23,8 @@ from pullback.remotes.points import Points
 from pullback.remotes.reposting import RepostingClient
 
 Path = tuple[str, ...]
+LETTERS = "dt"
+"""The letters in front of the names of cotangents and tangents."""
 
 
 class Remote:
@@ -46,10 +49,12 @@ class Remote:
         deadline: float | None = None,
         handle: str = "",
         document: Document | None = None,
+        without: Sequence[str] = (),
     ) -> None:
         """Set the op; this sends nothing. ``url`` defaults to ``PULLBACK_URL``, ``api_key`` to ``PULLBACK_KEY``.
 
-        ``document`` is that of a posted graph, which the service gets again if it no longer has it.
+        ``document`` is that of a posted graph, which the service gets again if it no longer has it. ``without`` are the
+        optional inputs that are not sent.
 
         ``timeout`` limits every network wait, and ``deadline`` each evaluation with all its requests, in seconds.
         """
@@ -66,8 +71,9 @@ class Remote:
         self.second_order = Attempts()
         self._common: Common = {"mode": mode} if attrs is None else {"mode": mode, "attrs": dict(attrs)}
         self._contracts: dict[Path, Contract] = {}
+        self._without, self._variants = tuple(without), dict[tuple[str, ...], Remote]()
         text = _text(attrs)
-        self._public = (name, self.url, text, mode, timeout, deadline)
+        self._public = (name, self.url, text, mode, timeout, deadline, self._without)
         self.saved: dict[str, Any] = {
             "name": name,
             "url": self.url,
@@ -77,6 +83,7 @@ class Remote:
             "deadline": deadline,
             "handle": address.handle,
             **({} if document is None else {"document": document}),
+            **({"without": list(without)} if without else {}),
         }
 
     @property
@@ -119,9 +126,17 @@ class Remote:
         contract = self._contracts.get(path)
         if contract is None:
             call = calls.contract(".".join((self.name, *path)))
-            contract = self.client.send(call._replace(deadline=self._left(limit or Limit(self.deadline))))
-            self._contracts[path] = contract
+            whole = self.client.send(call._replace(deadline=self._left(limit or Limit(self.deadline))))
+            contract = self._contracts[path] = _without(whole, self._without)
         return contract
+
+    def without(self, names: Sequence[str]) -> "Remote":
+        """Return the op without some optional inputs: the same one each time."""
+        key = tuple(names)
+        if key not in self._variants:
+            saved: dict[str, Any] = {**self.saved, "without": key}
+            self._variants[key] = Remote(**saved)
+        return self._variants[key]
 
     def options(self, limit: Limit) -> Common:
         """Return the arguments of a call that all share, and the seconds that are left for it."""
@@ -145,6 +160,19 @@ class Remote:
 
     def __repr__(self) -> str:
         return f"<{self.name} at {self.url}>"
+
+
+def _without(contract: Contract, names: Sequence[str]) -> Contract:
+    """Return a contract without some optional inputs and their directions, whose names have more letters in front."""
+    stems = {name.lstrip(LETTERS) for name in names}
+
+    def is_kept(slot: Slot) -> bool:
+        return not slot.optional or slot.name.lstrip(LETTERS) not in stems
+
+    if not names:
+        return contract
+    inputs, outputs = tuple(filter(is_kept, contract.inputs)), tuple(filter(is_kept, contract.outputs))
+    return replace(contract, inputs=inputs, outputs=outputs)
 
 
 def is_differentiable(slot: Slot) -> bool:

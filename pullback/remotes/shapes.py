@@ -70,8 +70,9 @@ def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[
                 f"{contract.name}: {slot.name}: shape mismatch: expected {_text(slot.shape)}"
                 f"{_bound(slot.shape, dims)}, got {list(found.shape)}"
             )
-    variable = next((t.dtype for slot, t in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1), None)
-    return [TensorType(_resolved(contract, slot, dims), _dtype(contract, slot, variable)) for slot in contract.outputs]
+    pairs = [(slot, found.dtype) for slot, found in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1]
+    variables = {tuple(slot.dtypes): dtype for slot, dtype in reversed(pairs)}
+    return [TensorType(_resolved(contract, slot, dims), _dtype(slot, variables)) for slot in contract.outputs]
 
 
 def _matches(pattern: Pattern, shape: Shape, dims: dict[str, Shape]) -> bool:
@@ -103,10 +104,8 @@ def _resolved(contract: Contract, slot: Slot, dims: Mapping[str, Shape]) -> Shap
     return tuple(shape)
 
 
-def _dtype(contract: Contract, slot: Slot, variable: np.dtype[Any] | None) -> np.dtype[Any]:
-    if len(slot.dtypes) > 1 and variable is not None:
-        return variable
-    return np.dtype(slot.dtypes[0] if len(slot.dtypes) == 1 else contract.dtypes[0])
+def _dtype(slot: Slot, variables: Mapping[tuple[str, ...], np.dtype[Any]]) -> np.dtype[Any]:
+    return variables.get(tuple(slot.dtypes), np.dtype(slot.dtypes[0]))
 
 
 def _text(pattern: Pattern) -> str:

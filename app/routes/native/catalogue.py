@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.autodiff.binding import has_order
-from app.autodiff.derived import DerivedOp, derivations, origin
+from app.autodiff.derived import DerivedOp, derivations, origin, variant_of
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.errors import NotFound
 from app.execution.engine import Engine
@@ -95,6 +95,9 @@ class OutputSlot(BaseModel):
     shape: list[str | int] = Field(description='A symbol is one dimension, "..." any number of dimensions.')
     differentiable: bool
     doc: str
+    optional: bool = Field(
+        default=False, description="Whether a request may leave it out; of an output: it belongs to such an input."
+    )
 
 
 class InputSlot(OutputSlot):
@@ -103,7 +106,6 @@ class InputSlot(OutputSlot):
     domain: tuple[float, float]
     kinks: list[float]
     poles: list[float]
-    optional: bool = Field(default=False, description="Whether a request may leave it out.")
 
 
 class OpExample(BaseModel):
@@ -218,10 +220,16 @@ def contract(engine: Engine, op: Op) -> OpContract:
         modes=list(op.modes),
         default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
         inputs=[_input(slot) for slot in op.inputs],
-        outputs=[OutputSlot.model_validate(slot) for slot in op.outputs],
+        outputs=_outputs(op),
         attrs=attrs_schema(op.attrs),
         examples=[OpExample(name=e.name, inputs=dict(e.inputs), attrs=dict(e.attrs)) for e in op.examples],
     )
+
+
+def _outputs(op: Op) -> list[OutputSlot]:
+    always = {slot.name for slot in variant_of(op, {}).outputs}
+    optional = {slot.name: {} if slot.name in always else {"optional": True} for slot in op.outputs}
+    return [OutputSlot.model_validate(vars(slot) | optional[slot.name]) for slot in op.outputs]
 
 
 def _input(slot: Input) -> InputSlot:
