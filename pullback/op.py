@@ -84,7 +84,7 @@ class Operations(BaseOp):
 
     @operation
     def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Common]) -> OpCall[Forward]:
-        """Return the outputs. Several arrays are the inputs in the order of the contract."""
+        """Return the outputs. Several arrays are the inputs in the order of the contract, ``None`` an optional one."""
         given = Positional((inputs, *others)) if others else inputs
         return self._evaluation("forward", results.forward, {INPUTS: given}, common, {})
 

@@ -82,7 +82,8 @@ def _slots(slots: Sequence[Slot]) -> Table:
         shape = f"[{', '.join(map(str, slot.shape))}]"
         has_gradient = "yes" if slot.differentiable else "none"
         points = (", ".join(f"{x:g}" for x in xs) for xs in (kinks, poles))
-        table.add(slot.name, shape, ", ".join(slot.dtypes), has_gradient, *points, slot.doc, styles=["bold"])
+        name = f"{slot.name} (optional)" if slot.optional else slot.name
+        table.add(name, shape, ", ".join(slot.dtypes), has_gradient, *points, slot.doc, styles=["bold"])
     return table
 
 

@@ -10,7 +10,7 @@ TITLES = ("", "name", "shape", "gradient", "meaning")
 
 
 def signature(contract: Contract) -> str:
-    """Return an op with its inputs, attributes and outputs: ``square(x[...]) -> y[...]``."""
+    """Return an op with its inputs, attributes and outputs: ``square(x[...]) -> y[...]``, optional ones as ``b?[M]``."""
     inputs = [*map(_slot, contract.inputs), *(f"{name}=" for name in contract.attr_schemas)]
     return f"{contract.name}({', '.join(inputs)}) -> {', '.join(map(_slot, contract.outputs))}"
 
@@ -39,7 +39,7 @@ def html_of(contract: Contract) -> str:
 
 
 def _slot(slot: Slot) -> str:
-    return slot.name + _shape(slot)
+    return slot.name + ("?" if slot.optional else "") + _shape(slot)
 
 
 def _shape(slot: Slot) -> str:

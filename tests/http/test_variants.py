@@ -3,6 +3,7 @@
 Every operation without an optional input answers as with a neutral one.
 """
 
+import pickle
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -10,6 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
+import pullback
+from pullback.remotes import Function, TensorType, evaluate
 from tests.http.native_client import MODES, array, ask, post, problem
 from tests.http.openinference_client import ask as infer_raw
 from tests.http.openinference_client import expect_error, in_json, infer, infer_json
@@ -199,3 +202,53 @@ def test_a_dtype_that_no_variable_has(plugged: httpx.Client) -> None:
     assert (error["loc"], error["expected"]) == (["inputs", "i", "dtype"], "one of int64, int32")
     [error] = problem(post(plugged, "picked", "forward", inputs={"x": [1], "i": [0]}, dtype="int32"), 422)["errors"]
     assert error["loc"] == ["dtype"]
+
+
+def test_the_client_leaves_out_an_input(plugged: httpx.Client) -> None:
+    with pullback.Client(str(plugged.base_url)) as client:
+        op = client.op("affine")
+        assert [slot.name for slot in op.contract().inputs if slot.optional] == ["b"]
+        x, w = np.array(X), np.array(W)
+        expected = np.sin(x) @ w
+        np.testing.assert_allclose(op.forward(x, None, w).outputs["y"], expected)
+        np.testing.assert_allclose(op.forward({"x": x, "w": w}).outputs["y"], expected)
+        assert op.vjp({"x": x, "w": w}).gradients["b"] is None
+        with pytest.raises(pullback.BadArgument, match="expected 3 arrays"):
+            op.forward(x, None)
+
+
+def test_a_function_of_a_framework_leaves_out_an_input(plugged: httpx.Client) -> None:
+    f = Function.remote("affine", url=str(plugged.base_url))
+    x, w, dy = np.array(X), np.array(W), np.array(DY)
+    p, given = f.given([x, None, w])
+    assert [array.shape for array in given] == [x.shape, w.shape]
+    assert f.given([x, np.ones(3), w])[0] is f.p
+    assert pickle.loads(pickle.dumps(p)) == p != f.p
+    np.testing.assert_allclose(evaluate(p, given)[0], np.sin(x) @ w)
+    dx, dw = evaluate(p.vjp, [*given, dy])
+    np.testing.assert_allclose(dx, np.cos(x) * (dy @ w.T))
+    np.testing.assert_allclose(dw, np.sin(x).T @ dy)
+    (ty,) = evaluate(p.jvp, [*given, dx, dw])
+    np.testing.assert_allclose(ty, (np.cos(x) * dx) @ w + np.sin(x) @ dw)
+    found = evaluate(p.vjp.jvp, [*given, dy, dx, dw, np.zeros_like(dy)])
+    hvp = ask(
+        plugged,
+        "affine",
+        "hvp",
+        inputs=SENT,
+        cotangents={"y": DY},
+        vectors={"x": dx.tolist(), "w": dw.tolist()},
+        dtype="float64",
+    )
+    for one, name in zip(found, SENT, strict=True):
+        np.testing.assert_allclose(one, array(hvp["products"][name]), atol=1e-12)
+
+
+def test_a_function_of_a_framework_has_two_type_variables(plugged: httpx.Client) -> None:
+    f = Function.remote("picked", url=str(plugged.base_url))
+    x = np.array([1.0, 2.0, 3.0])
+    for dtype in (np.int32, np.int64):
+        inputs = [x, np.array([2, 0], dtype)]
+        y, following = evaluate(f.p, inputs)
+        types = f.p.types([TensorType.of(each) for each in inputs])
+        assert [y.dtype, following.dtype] == [t.dtype for t in types] == [x.dtype, dtype]

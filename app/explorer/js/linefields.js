@@ -50,7 +50,7 @@ export class LineFields {
     const [kind = "", ...rest] = along.split(":");
     const { contract } = this;
     const { dtype } = this.settings;
-    for (const slot of contract.inputs) if (!(slot.name in at)) throw new Error(`x₀: expected the input ${slot.name} too, got ${Object.keys(at).join(", ") || "nothing"}`);
+    for (const slot of contract.inputs) if (!slot.optional && !(slot.name in at)) throw new Error(`x₀: expected the input ${slot.name} too, got ${Object.keys(at).join(", ") || "nothing"}`);
     /** @type {Tensors} */
     let direction;
     if (kind === "random") direction = directionOf(contract, at, dtype, { seed: Number(rest[0]) || 1 });

@@ -34,7 +34,7 @@ const SPARSE = 2;
  * @returns {Tensors}
  */
 export function directionOf(contract, at, dtype, which) {
-  const live = contract.inputs.filter((slot) => isFloat(slot, dtype));
+  const live = contract.inputs.filter((slot) => isFloat(slot, dtype) && slot.name in at);
   if ("input" in which) {
     const shape = shapeOf(at[which.input]);
     const flat = numbers(at[which.input]).map((_, i) => Number(i === which.index));

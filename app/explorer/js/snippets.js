@@ -76,18 +76,19 @@ const TORCH = {
  * @param {typeof JAX} words
  */
 function framework({ op, operation, body }, contract, origin, words) {
-  const live = contract.inputs.filter((slot) => slot.differentiable).map((slot) => slot.name);
-  const every = contract.inputs.map((slot) => slot.name);
-  const array = (/** @type {unknown} */ value, /** @type {import("./types.d.ts").Slot} */ slot) => `${words.array}(${literal(value)}, ${words.dtype}${dtypeOf(slot, body["dtype"])})`;
+  const sent = contract.inputs.filter((slot) => slot.name in body["inputs"]);
+  const live = sent.filter((slot) => slot.differentiable).map((slot) => slot.name);
+  const every = contract.inputs.map((slot) => (slot.name in body["inputs"] ? slot.name : "None"));
+  const array = (/** @type {unknown} */ value, /** @type {import("./types.d.ts").Slot} */ slot) => `${words.array}(${literal(value)}, ${words.dtype}${dtypeOf(slot, body["dtype"], contract)})`;
   const names = live.join(", ");
   const tuple = (/** @type {string[]} */ parts) => `(${parts.join(", ")}${parts.length === 1 ? "," : ""})`;
   const along = (/** @type {Record<string, unknown>} */ given) =>
-    tuple(contract.inputs.filter((slot) => slot.differentiable).map((slot) => (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${slot.name})`)));
+    tuple(sent.filter((slot) => slot.differentiable).map((slot) => (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${slot.name})`)));
   const lines = [
     body["dtype"] === "float64" ? words.head + words.head64 : words.head,
     "",
     `f = ${words.module}.remote("${op}", url="${origin}"${attributes(body)})`,
-    ...contract.inputs.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot)}`),
+    ...sent.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot)}`),
   ];
   if (operation === "forward") return [...lines, `print(f(${every.join(", ")}))`].join("\n");
   const call = live.length === every.length ? "f" : `lambda ${names}: f(${every.join(", ")})`;
@@ -122,13 +123,14 @@ function javascript({ op, operation, body }, origin) {
 }
 
 /**
- * Return the dtype of an input or output, which is that of the op's type variable if there are several.
+ * Return the dtype of an input or output: that of the op's type variable if it lists the dtypes of the op.
  *
  * @param {import("./types.d.ts").Slot} slot
  * @param {string} dtype
+ * @param {import("./types.d.ts").Contract} contract
  */
-function dtypeOf(slot, dtype) {
-  return slot.dtypes.length > 1 ? dtype : (slot.dtypes[0] ?? dtype);
+function dtypeOf(slot, dtype, contract) {
+  return String(slot.dtypes) === String(contract.dtypes) ? dtype : (slot.dtypes[0] ?? dtype);
 }
 
 /** @param {Record<string, any>} body */

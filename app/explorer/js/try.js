@@ -122,7 +122,7 @@ export class Try {
         contract.examples.length > 1 && choice("example", contract.examples.map((each) => each.name), example?.name ?? "", (name) => this.#take(name)),
         derived.length > 0 && choice("derived op", ["", ...derived], "", (name) => name && location.assign(pageOf(name))),
       ),
-      ...contract.inputs.map((slot) => this.#tensor("inputs", slot, example?.inputs[slot.name])),
+      ...contract.inputs.map((slot) => this.#tensor("inputs", slot, example?.inputs[slot.name], slot.optional ? "left out" : "")),
       ...fields.flatMap(({ of, field, isRequired }) =>
         contract[of]
           .filter((slot) => slot.differentiable)
@@ -163,7 +163,7 @@ export class Try {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.form.requestSubmit();
     });
     const shape = `[${slot.shape.join(", ")}]`;
-    const label = field === "inputs" ? slot.name : `${field} of ${slot.name}`;
+    const label = field !== "inputs" ? `${field} of ${slot.name}` : slot.optional ? `${slot.name} (optional)` : slot.name;
     return make("label", { class: "field wide" }, make("span", {}, label, " ", make("span", { class: "muted" }, shape, slot.doc && ` – ${slot.doc}`)), area);
   }
 
@@ -192,12 +192,12 @@ export class Try {
   /** Return the body of the request; raises an error for a text that is not JSON. */
   #body() {
     const { contract, example, settings } = this;
-    const inputs = Object.fromEntries(
-      contract.inputs.map(({ name }) => {
-        const text = this.address.get(`t.inputs.${name}`, JSON.stringify(example?.inputs[name]) ?? "");
-        return [name, json(`inputs.${name}`, text)];
-      }),
-    );
+    /** @type {Record<string, unknown>} */
+    const inputs = {};
+    for (const { name, optional } of contract.inputs) {
+      const text = this.address.get(`t.inputs.${name}`, JSON.stringify(example?.inputs[name]) ?? "");
+      if (text.trim() || !optional) inputs[name] = json(`inputs.${name}`, text);
+    }
     /** @type {Record<string, unknown>} */
     const body = { inputs };
     for (const { of, field, isRequired } of OPERATIONS[this.operation] ?? []) {
@@ -206,7 +206,7 @@ export class Try {
       for (const { name } of contract[of].filter((slot) => slot.differentiable)) {
         const text = this.address.get(`t.${field}.${name}`);
         if (text.trim()) given[name] = json(`${field}.${name}`, text);
-        else if (isRequired) given[name] = onesLike(inputs[name]);
+        else if (isRequired && name in inputs) given[name] = onesLike(inputs[name]);
       }
       if (Object.keys(given).length) body[field] = given;
     }

@@ -34,6 +34,7 @@ export interface Slot {
   domain: [number, number];
   kinks: number[];
   poles: number[];
+  optional?: boolean;
 }
 
 export interface AttrSchema {
@@ -114,4 +115,5 @@ export interface Curve {
   levels: Level[];
   kinks: number[];
   poles: number[];
+  optional?: boolean;
 }
