@@ -10,7 +10,7 @@ TITLES = ("", "name", "shape", "gradient", "meaning")
 
 
 def signature(contract: Contract) -> str:
-    """Return an op with its inputs, attributes and outputs: ``square(x[...]) -> y[...]``, optional ones as ``b?[M]``."""
+    """Return an op with its inputs, attributes and outputs: ``f(x[...], optional?[M]) -> y[...]``."""
     inputs = [*map(_slot, contract.inputs), *(f"{name}=" for name in contract.attr_schemas)]
     return f"{contract.name}({', '.join(inputs)}) -> {', '.join(map(_slot, contract.outputs))}"
 
