@@ -31,7 +31,7 @@ from benchmarks.op_requests import pullback as op_request
 FAST, GENERAL = "pullback", "pullback_ordinary"
 """The servers: with the fast path, and without it."""
 DRAWS = 64
-# No load sends more: a repeated traceparent would be a repeated prefix.
+# No load sends more: with a repeated traceparent, a request would be an earlier one.
 MOST_REQUESTS = 4000
 Make = Callable[[Array, Array], Request]
 

@@ -23,7 +23,7 @@ from benchmarks.processes import Server
 N, CONNECTIONS = 10, 16
 ROWS = 4
 SOFTMAX = "/v1/ops/softmax_cross_entropy/vjp"
-# No load answers more: a repeated request id would be a repeated prefix, for which the fast path has a template.
+# No load answers more: with a repeated id, a request would be an earlier one.
 MOST_REQUESTS = 30_000
 COUNTED_S, WRITTEN_S = 2.0, 10.0
 

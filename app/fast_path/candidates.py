@@ -17,6 +17,7 @@ import numpy as np
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.padded_numbers import PaddedNumbers
 from app.autodiff.padded_rows import PaddedRows
+from app.fast_path.cache import Head
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template, Values
 from app.http.problems import Header
@@ -46,15 +47,16 @@ class NotCacheable(Exception):
 
 @dataclass(eq=False)
 class Candidate:
-    """A request of the general path: its prefix and body, and what came of it.
+    """A request of the general path: its head and body, and what came of it.
 
     Requests that may have the same template have the same ``likeness``. ``headers`` are those of the response, if its
-    status is 200.
+    status is 200. ``store`` is called at its end.
     """
 
-    prefix: bytes
+    head: Head
     body: bytes
     likeness: Hashable
+    store: Callable[[Any], None]
     headers: Sequence[Header] | None = None
     exchange: Exchange | None = None
 
@@ -74,7 +76,7 @@ def template_of(candidate: Candidate, call_of: CallOf) -> Template:
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
     response, shapes = _response(headers, exchange), tuple(leaf.shape for leaf in tensors)
     call, size, values = call_of(evaluation), evaluation.packed[1], _values(evaluation)
-    return Template(reader, call, size, shapes, response, counters, parse_counters, values)
+    return Template(reader, call, size, shapes, response, counters, parse_counters, exchange.target, values)
 
 
 def _values(evaluation: Evaluation[Any]) -> Values | None:

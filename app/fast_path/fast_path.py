@@ -1,35 +1,34 @@
 """The fast path: answers requests that differ from earlier ones only in their numbers.
 
 It only replays the general path, from templates of what that has read, computed and written (``candidates``). Whatever
-has no template, or cannot be answered now, takes the general path from its first byte. The general path reports all
-errors.
+has no template, or cannot be answered now, takes the general path. The general path reports all errors.
 
-*What it answers*: a request that begins on an idle connection, is whole, and has a known prefix (the bytes before the
-body, without the digits of ``Content-Length``, and without headers that vary, such as ``traceparent``) and a body with
-a template. ``app.execution.batching`` decides which requests share a call, and where it runs.
+*What it answers*: a request that begins while its connection answers no other, and whose head (target and headers,
+without those that vary, such as ``traceparent``) and body have a template. ``app.execution.batching`` decides which
+requests share a call, and where it runs.
 
-*What it does not answer*: any request while the service drains or the budget of bodies is used up; one for a posted
-graph that is gone; one without a valid key, or over the limit of its key; values that the op refuses, or takes long to
-check; numbers that overflow; results that need another layout; requests beyond the limit of the scheduler's queue, and
-those with a deadline of their own that would wait there.
+*What it does not answer*: any request while the service drains or the budget of bodies is used up; one in chunks, or
+that waits for an interim response; one for a posted graph that is gone; one without a valid key, or over the limit of
+its key; values that the op refuses, or takes long to check; numbers that overflow; results that need another layout;
+requests beyond the limit of the scheduler's queue, and those with a deadline of their own that would wait there.
 
-*What it drops*: the least recently used prefixes, and the oldest templates of a prefix. A template stays true: ops,
-settings and plans do not change while the process lives. What does change is looked up each time: keys, the budget, the
-state of the service, traces, and which calls run inline.
+*What it drops*: the least recently used heads and templates. A template stays true: ops, settings and plans do not
+change while the process lives. What does change is looked up each time: keys, the budget, the state of the service,
+traces, and which calls run inline.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from app.autodiff.packing import Whole
 from app.errors import Unprocessable
 from app.execution.engine import Engine
+from app.fast_path.cache import TemplateCache, Unknown, size_of
 from app.fast_path.candidates import Candidate
 from app.fast_path.parts import Part, TemplateGroup
 from app.fast_path.pending import Pending, PendingRequest
-from app.fast_path.prefixes import TemplateCache, Unknown, cut, parse_prefix
 from app.fast_path.template_maker import TemplateMaker
 from app.fast_path.templates import Template
 from app.http.access_log import CLIENT_GONE, AccessLog
@@ -55,72 +54,57 @@ class FastPath:
         self._budget, self._log, self._keys, self._cache = budget, log, keys, TemplateCache()
         self._pending = Pending(budget, engine.lifecycle, keys)
         self._deadline_s, self._is_scheduled = engine.deadline_s, False
-        self.store = TemplateMaker(engine, self._cache).store
+        self._store = TemplateMaker(engine, self._cache).store
 
-    def receive(self, connection: Connection, data: bytes, now: float) -> bytes:
-        """Take the data of a connection that is idle, or waits here; return what it does not take.
-
-        A request that it takes is answered in one of the next turns of the event loop (``Connection.answer``), or
-        returned to the parser (``Connection.parse``). The data has arrived now.
-        """
-        if not connection.is_waiting:
-            return b"" if self._take(connection, data, now, now) else data
-        earlier, began = self._pending.release(connection)
-        if connection.is_idle and self._take(connection, earlier + data, began, now):
-            return b""
-        if earlier:
-            connection.parse(earlier, began)
-        return data
-
-    def _take(self, connection: Connection, data: bytes, began: float, now: float) -> bool:
-        """Take the data of an idle connection, whose first byte came at ``began``; return whether that is possible."""
-        found = None if self._lifecycle.draining else cut(data)
-        if found is None:
-            return False
-        key, own, start, end = found
-        prefix = self._cache.find(key)
-        if prefix is None:
-            if key not in self._cache.prefixes and self._cache.is_due(key):
-                self._cache.add(key, parse_prefix(key))
-            return False
-        if end - start > self._budget.free:
-            return False
-        if len(data) < end:
-            # The time that it may wait begins with the first part.
-            self._pending.put_aside(connection, data, end - start, began)
-            return True
-        target, client, size = prefix.target, connection.client, end - start
-        latest = began + CLOCK_S + self._deadline_s
-        request = PendingRequest(connection, data, data[start:], key, prefix, target, client, size, began, now, latest)
-        if own and not self._note(request, found.values()):
-            return False
-        self._pending.put(request)
-        if len(connection.connections) == 1:
-            # Nothing else can arrive in this turn.
-            self._run()
-        else:
-            self._schedule()
-        return True
-
-    def _note(self, request: PendingRequest, headers: Mapping[bytes, bytes]) -> bool:
-        """Note the id and the deadline of a request; return whether the general path has no error for them."""
-        if REQUEST_ID.fullmatch(client_id := headers.get(b"x-request-id", b"")):
+    def begin(self, connection: Connection) -> PendingRequest | None:
+        """Return the request whose headers a connection has just parsed, if it may have a template."""
+        if self._lifecycle.draining or connection.parser.get_method() != b"POST":
+            return None
+        varying = connection.varying
+        size = size_of(varying)
+        if not 0 < size <= self._budget.free or b"expect" in varying:
+            return None
+        head = self._cache.head((connection.url, connection.version, *connection.headers))
+        if head is None:
+            return None
+        latest = connection.began + CLOCK_S + self._deadline_s
+        request = PendingRequest(connection, head, connection.client, size, connection.began, latest)
+        if self._keys is not None:
+            request.authorization = varying.get(b"authorization", b"")
+        if (client_id := varying.get(b"x-request-id")) is not None and REQUEST_ID.fullmatch(client_id):
             request.id = client_id
-        if (milliseconds := headers.get(b"pullback-deadline-ms")) is not None:
+        if (milliseconds := varying.get(b"pullback-deadline-ms")) is not None:
             try:
                 allowed_s = seconds_of(milliseconds)
             except Unprocessable:
-                return False
+                return None
             # The call of others must not end with it.
             request.may_wait = allowed_s >= self._deadline_s
             request.latest = min(request.latest, request.began + CLOCK_S + allowed_s)
-        return time.monotonic() < request.latest
+        self._pending.begin(request)
+        return request
 
-    def release(self, connection: Connection) -> None:
-        """Parse the request of a connection, or the part of one."""
-        data, began = self._pending.release(connection)
-        if data:
-            connection.parse(data, began)
+    def offer(self, request: PendingRequest, now: float) -> None:
+        """Take a request, of which more has arrived now; it is answered, or released, in one of the next turns."""
+        if len(request.body) < request.received:
+            # The time that it may wait begins with its first byte.
+            self._pending.put_aside(request)
+        elif now + CLOCK_S >= request.latest:
+            self.leave(request)
+        else:
+            request.arrived = now
+            self._pending.put(request)
+            if len(request.connection.connections) == 1:
+                # Nothing else can arrive in this turn.
+                self._run()
+            else:
+                self._schedule()
+
+    def end(self, request: PendingRequest) -> None:
+        """Forget a request, which takes the general path."""
+        self._pending.end(request)
+        if request.on_release is not None:
+            request.on_release()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -145,18 +129,18 @@ class FastPath:
 
     def _read(self, request: PendingRequest) -> bool:
         """Read the numbers of a request; return whether that worked. If not, the general path must answer it."""
-        began, prefix = time.perf_counter(), request.prefix
+        began = time.perf_counter()
         if self._lifecycle.draining:
             return False
         try:
-            found = prefix.find(request.body)
+            found = self._cache.find(request.head, request.body)
         except Exception:
             logger.exception("the fast path cannot read a request, and leaves it to the general path")
             return False
         if isinstance(found, Unknown):
             likeness = request.head, found.likeness
             if self._cache.is_due(likeness):
-                request.connection.candidate = Candidate(request.head, request.body, likeness)
+                request.candidate = Candidate(request.head, request.body, likeness, self._store)
             return False
         request.template, columns = found
         if columns is None or not request.template.has_op:
@@ -170,7 +154,7 @@ class FastPath:
             request.columns = columns
             request.units, request.owner = request.template.size, request.template.call.owner
             if self._keys is not None:
-                name = self._keys.name_of(prefix.authorization)
+                name = self._keys.name_of(request.authorization)
                 self._keys.enter(name)
                 request.key = name
                 if isinstance(request.template.call.packing, Whole):
@@ -217,10 +201,12 @@ class FastPath:
                 continue
             connection = request.connection
             self._pending.end(request)
-            request.id, request.sent = request.id or self._log.next_id(), len(body)
+            request.id, request.sent, request.target = request.id or self._log.next_id(), len(body), template.target
             date = connection.server_state.default_headers[0][1]
+            # As uvicorn ends the head of the last response of a connection.
+            rest = end if connection.keeps_alive else end[:-2] + b"connection: close\r\n\r\n"
             connection.answer(
-                b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, end, body)
+                b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, rest, body)
             )
             if connection.link.is_lost:
                 request.status = CLIENT_GONE
@@ -236,4 +222,4 @@ class FastPath:
         """Leave a request to the general path, unless it is done."""
         if not request.is_done:
             self._pending.end(request)
-            request.connection.parse(request.data, request.began)
+            request.connection.release(request.candidate)

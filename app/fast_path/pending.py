@@ -1,4 +1,4 @@
-"""Requests with known prefixes that wait: whole ones for their turn of the event loop, others for their rest.
+"""Requests that wait: whole ones for their turn of the event loop, others for the rest of their body.
 
 What a request holds until its response, a part of the budget, a place among the requests in flight and one of its key,
 is released here.
@@ -7,92 +7,91 @@ is released here.
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from app.execution.lifecycle import Lifecycle
-from app.fast_path.prefixes import RequestPrefix
+from app.fast_path.cache import Head
 from app.fast_path.templates import Columns, Template
 from app.http.body import Budget
 from app.http.connection import Connection
+from app.http.fast_path import Candidate
 from app.http.keys import Keys
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
 SMALL, TURN, EACH = 1 << 13, 1 << 19, 1 << 10
-# How long the fast path waits for the rest of a request with a known prefix. After that, the general path waits.
+# How long the fast path waits for the rest of a request. After that, the general path waits.
 PATIENCE_S = 0.05
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class PendingRequest:
-    """A request from its arrival to its response: all its ``data``, and what the log shows of it.
+    """A request from its head to its response: its ``body``, as far as it has arrived, and what the log shows of it.
 
-    ``head`` is the key of its prefix. ``began`` and ``arrived``, the times of its first and last byte, are those of
+    The body has ``received`` bytes. ``began`` and ``arrived``, the times of its first and last byte, are those of
     ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
-    the name of its key, empty without one. ``is_done``: it has been answered, or returned to the parser. The rest is
-    that of ``app.execution.members.Member``.
+    the name of its key, empty without one. ``is_done``: it has been answered, or released to the general path, maybe as
+    a ``candidate``. The rest is that of ``app.execution.members.Member``.
     """
 
     connection: Connection
-    data: bytes
-    body: bytes
-    head: bytes
-    prefix: RequestPrefix
-    target: str
+    head: Head
     client: tuple[str, int] | None
     received: int
     began: float
-    arrived: float
     latest: float = math.inf
+    # To leave these to the class takes less time than to set them.
+    authorization: bytes = field(default=b"", init=False)
+    id: bytes = field(default=b"", init=False)
+    body: bytes = field(default=b"", init=False)
+    arrived: float = field(default=0.0, init=False)
     template: Template = field(init=False)
     columns: Columns = field(init=False)
-    read_s: float = 0.0
-    shared: Hashable = ()
-    key: str = ""
-    units: int = 0
-    owner: str = ""
-    may_wait: bool = True
-    is_done: bool = False
-    on_release: Callable[[], None] | None = None
-    method: str = "POST"
-    status: int = 200
-    sent: int = 0
-    id: bytes = b""
-
-
-class _PartialRequest(NamedTuple):
-    """The first part of a request, whose first byte came at ``since``; the whole body has ``size`` bytes."""
-
-    data: bytes
-    size: int
-    since: float
+    read_s: float = field(default=0.0, init=False)
+    shared: Hashable = field(default=(), init=False)
+    key: str = field(default="", init=False)
+    units: int = field(default=0, init=False)
+    owner: str = field(default="", init=False)
+    may_wait: bool = field(default=True, init=False)
+    is_done: bool = field(default=False, init=False)
+    candidate: Candidate | None = field(default=None, init=False)
+    on_release: Callable[[], None] | None = field(default=None, init=False)
+    method: str = field(default="POST", init=False)
+    target: str = field(default="", init=False)
+    status: int = field(default=200, init=False)
+    sent: int = field(default=0, init=False)
 
 
 class Pending:
-    """The requests that wait, and parts of requests: at most one of each connection.
-
-    ``taken`` are those that have had their turn, and no response yet.
-    """
+    """The requests of a process that wait, by size."""
 
     def __init__(self, budget: Budget, lifecycle: Lifecycle, keys: Keys | None = None) -> None:
-        """Start with none."""
+        """Start with none; those that wait hold a part of ``budget``, and are in flight in ``lifecycle``."""
         self._budget, self._lifecycle, self._keys = budget, lifecycle, keys
-        # Not dicts: removing the first item of a dict takes time for each item that was removed before it.
-        self.small, self.large = OrderedDict[Connection, PendingRequest](), OrderedDict[Connection, PendingRequest]()
-        self.taken = dict[Connection, PendingRequest]()
-        self._partial = dict[Connection, _PartialRequest]()
+        # Those that have ended meanwhile are among them.
+        self.small, self.large = deque[PendingRequest](), deque[PendingRequest]()
+        self._partial = dict[PendingRequest, None]()
         self._is_sweeping = False
 
-    def put(self, request: PendingRequest) -> None:
-        """Let a whole request wait."""
+    def begin(self, request: PendingRequest) -> None:
+        """Take what a request holds until its end."""
         self._budget.free -= request.received
         self._lifecycle.in_flight += 1
-        request.connection.is_waiting = True
-        waiting = self.small if request.received <= SMALL else self.large
-        waiting[request.connection] = request
+
+    def put(self, request: PendingRequest) -> None:
+        """Let a whole request wait for its turn."""
+        if self._partial:
+            self._partial.pop(request, None)
+        (self.small if request.received <= SMALL else self.large).append(request)
+
+    def put_aside(self, request: PendingRequest) -> None:
+        """Let a request wait for the rest of its body."""
+        self._partial[request] = None
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            request.connection.loop.call_later(PATIENCE_S, self._sweep, request.connection.loop)
 
     def turn(self) -> Iterator[PendingRequest]:
         """Take and yield the requests of one turn: small ones, then large ones, and at least one of each kind.
@@ -103,43 +102,16 @@ class Pending:
         for waiting in (self.small, self.large):
             is_first = True
             while waiting and (is_first or size < TURN):
-                connection, request = waiting.popitem(last=False)
-                self.taken[connection] = request
-                size, is_first = size + request.received + EACH, False
-                yield request
-
-    def put_aside(self, connection: Connection, data: bytes, size: int, since: float) -> None:
-        """Let the first part of a request, which has come since then, wait for the rest of its ``size`` bytes."""
-        self._budget.free -= size
-        connection.is_waiting = True
-        self._partial[connection] = _PartialRequest(data, size, since)
-        if not self._is_sweeping:
-            self._is_sweeping = True
-            connection.loop.call_later(PATIENCE_S, self._sweep, connection.loop)
-
-    def release(self, connection: Connection) -> tuple[bytes, float]:
-        """Remove the request of a connection, or the part of one; return its data, and when the first byte came."""
-        part = self._partial.pop(connection, None)
-        if part is not None:
-            connection.is_waiting = False
-            self._budget.free += part.size
-            return part.data, part.since
-        waiting = (self.taken, self.small, self.large)
-        request = next((each[connection] for each in waiting if connection in each), None)
-        if request is None:
-            return b"", time.perf_counter()
-        self.end(request)
-        if request.on_release is not None:
-            request.on_release()
-        return request.data, request.began
+                request = waiting.popleft()
+                if not request.is_done:
+                    size, is_first = size + request.received + EACH, False
+                    yield request
 
     def end(self, request: PendingRequest) -> None:
-        """End a request, which has been answered, or is left to the general path."""
-        connection = request.connection
-        for waiting in (self.taken, self.small, self.large):
-            if waiting.pop(connection, None) is not None:
-                break
-        request.is_done, connection.is_waiting = True, False
+        """End a request, which has been answered, or takes the general path."""
+        if self._partial:
+            self._partial.pop(request, None)
+        request.is_done = True
         self._budget.free += request.received
         self._lifecycle.in_flight -= 1
         if request.key and self._keys is not None:
@@ -148,8 +120,9 @@ class Pending:
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""
         until = time.perf_counter() - PATIENCE_S
-        for connection in [connection for connection, part in self._partial.items() if part.since <= until]:
-            connection.parse(*self.release(connection))
+        for request in [request for request in self._partial if request.began <= until]:
+            self.end(request)
+            request.connection.release()
         self._is_sweeping = bool(self._partial)
         if self._is_sweeping:
             loop.call_later(PATIENCE_S, self._sweep, loop)

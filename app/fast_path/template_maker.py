@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 from app.autodiff.derived import origin
 from app.autodiff.evaluation import Evaluation
 from app.execution.engine import Engine
+from app.fast_path.cache import TemplateCache
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
-from app.fast_path.prefixes import TemplateCache
 from app.fast_path.shared_calls import SharedCall
 from app.graphs.document import PREFIX
 from ops import Op
@@ -27,9 +27,7 @@ class TemplateMaker:
 
     def store(self, candidate: Candidate) -> None:
         """Make a template from a request that the general path has answered, if that is possible."""
-        prefix = self._cache.find(candidate.prefix)
-        if prefix is None:
-            return
+        head = candidate.head
         if candidate.exchange is None:
             # It was refused. Another one may be answered.
             self._cache.retry_later(candidate.likeness)
@@ -37,14 +35,14 @@ class TemplateMaker:
         try:
             template = template_of(candidate, self.call_of)
         except NotCacheable:
-            prefix.failures += 1
+            head.failures += 1
         except Exception:
             logger.exception("the fast path cannot make a template, and leaves such requests to the general path")
-            prefix.failures += 1
+            head.failures += 1
         else:
-            prefix.failures = 0
+            head.failures = 0
             self._cache.drop_gone()
-            self._cache.store(prefix, candidate.body, template)
+            self._cache.store(head, candidate.body, template)
 
     def call_of(self, evaluation: Evaluation[Any]) -> SharedCall:
         """Return the call of an evaluation, the same for all that may share one."""

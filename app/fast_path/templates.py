@@ -95,15 +95,18 @@ class RunReader:
             greatest = np.maximum.reduce(numbers) if is_array else max(numbers)
             if not (self._narrowest.low < least and greatest < self._narrowest.high):
                 return None
-        leaves: Columns = []
-        for leaf, dtype in zip(self.leaves, self.dtypes, strict=True):
-            part = numbers[leaf] if isinstance(leaf, slice) else leaf
-            if isinstance(leaf, slice) and not dtype.is_float:
-                part = _integers(part, dtype)
-                if part is None:
-                    return None
-            leaves.append(part)
+        leaves: Columns = [numbers[leaf] if isinstance(leaf, slice) else leaf for leaf in self.leaves]
+        for index, dtype in self._not_floats:
+            if (integers := _integers(leaves[index], dtype)) is None:
+                return None
+            leaves[index] = integers
         return leaves
+
+    @cached_property
+    def _not_floats(self) -> tuple[tuple[int, DType], ...]:
+        """The leaves in the numbers that are no floats, and their dtypes."""
+        pairs = enumerate(zip(self.leaves, self.dtypes, strict=True))
+        return tuple((i, dtype) for i, (leaf, dtype) in pairs if isinstance(leaf, slice) and not dtype.is_float)
 
     @cached_property
     def _narrowest(self) -> DType | None:
@@ -183,7 +186,7 @@ class Template:
     """A request without its numbers: what reads its body, what computes its response, the response, who counts it.
 
     The request has ``size`` units of the packing of its call, and its tensors have ``shapes``. ``parse_counters`` count
-    the time of reading. ``values`` checks the values, if the op does that.
+    the time of reading. ``target`` is the path, for the log. ``values`` checks the values, if the op does that.
     """
 
     reader: RunReader | RangeReader
@@ -193,6 +196,7 @@ class Template:
     response: ResponseTemplate
     counters: Counters
     parse_counters: Counters
+    target: str
     values: Values | None = None
 
     @property

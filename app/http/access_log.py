@@ -63,17 +63,17 @@ class AccessLog:
             if self._has_keys and self._metrics:
                 self._metrics.by_key[request.key, request.status] += 1
             host, port = request.client or ("-", 0)
-            ms, client = round((counters.latest - request.began) * 1000, 2), f"{host}:{port}"
+            ms = (counters.latest - request.began) * 1000
             if self._as_json:
                 fields: dict[str, Any] = {
                     "time": ended,
                     "method": request.method,
                     "path": request.target,
                     "status": request.status,
-                    "ms": ms,
+                    "ms": round(ms, 2),
                     "in": request.received,
                     "out": request.sent,
-                    "client": client,
+                    "client": f"{host}:{port}",
                     "id": request.id.decode(),
                 }
                 if self._has_keys:
@@ -82,8 +82,8 @@ class AccessLog:
             else:
                 named = f" key={request.key or '-'}" if self._has_keys else ""
                 line = (
-                    f"{ended} {request.method} {request.target} {request.status} {ms}ms in={request.received} "
-                    f"out={request.sent} client={client} id={request.id.decode()}{named}"
+                    f"{ended} {request.method} {request.target} {request.status} {ms:.2f}ms in={request.received} "
+                    f"out={request.sent} client={host}:{port} id={request.id.decode()}{named}"
                 )
                 lines.append(line.encode())
         STDERR.write(lines)

@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import BodyTooSlow, HeadTooLarge, Malformed, Overloaded, PullbackError, TargetTooLong
-from app.http.fast_path import CANDIDATE, FAST_PATH, Candidate, FastPath, note_headers
+from app.http.fast_path import CANDIDATE, FAST_PATH, VARYING, Candidate, FastPath, HeldRequest, note_response
 from app.http.problems import render
 from app.http.target import path_of
 from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow, has_unread
@@ -51,6 +51,10 @@ class State(Enum):
     REFUSED = auto()
 
 
+# A look-up in an enumeration takes a tenth of a microsecond.
+IDLE, HEAD, BODY, ANSWERING, REFUSED = State
+
+
 class Connection(HttpToolsProtocol):
     """One connection.
 
@@ -62,11 +66,11 @@ class Connection(HttpToolsProtocol):
     A server may ignore an ``Upgrade`` header, but httptools drops the body of a request that has one, so such a request
     is parsed a second time without it. Java's client sends it with its first request on a connection.
 
-    While the connection is idle, the fast path gets the data first (``app.fast_path``). ``is_waiting``: it has a
-    request of this connection, or a part of one. ``candidate`` is set while it may make a template from a request.
+    A request that begins while no other is in progress may be ``held`` for the fast path (``app.fast_path``), which
+    answers it or releases it to the general path.
     """
 
-    _state = State.IDLE
+    _state = IDLE
     # How many more bytes may arrive before the end of the request that is read.
     _allowance = HEAD_LIMIT
     _running: RequestResponseCycle | None = None
@@ -74,12 +78,15 @@ class Connection(HttpToolsProtocol):
     _coalescing: HeadCoalescing
     link: Link
     _fast_path: "FastPath[Connection] | None" = None
-    # When the bytes that are parsed arrived, a time of ``time.perf_counter``.
-    _arrived_at = 0.0
-    is_waiting = False
+    # When the bytes that are parsed arrived, and when the first byte of their request: times of ``time.perf_counter``.
+    _arrived_at = began = 0.0
+    held: HeldRequest | None = None
+    # Those among the headers of the request that is read that vary.
+    varying: dict[bytes, bytes]
+    # The version of HTTP of the request that is read, and whether the connection stays open after its response.
+    version, keeps_alive = "1.1", True
     # The error for a connection over the limit, on which only a probe of health is answered.
     _excess: Overloaded | None = None
-    candidate: Candidate | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for the first request; refuse a connection over the limit."""
@@ -114,7 +121,7 @@ class Connection(HttpToolsProtocol):
         In TLS, the transport closes at once, whatever is returned.
         """
         self._leave_fast_path()
-        has_refusal = self._state is State.REFUSED
+        has_refusal = self._state is REFUSED
         last = None if self.scheme == "https" else self._stop_reading()
         if last is not None:
             # A refusal closes the connection itself.
@@ -134,46 +141,51 @@ class Connection(HttpToolsProtocol):
             self._coalescing.write_response(CONTINUE)
         self.loop.call_later(waited_s, self._probe, 2 * waited_s)
 
-    # What the fast path uses, besides ``parse``.
-
     def data_received(self, data: bytes) -> None:
-        """Offer the data to the fast path, and parse what it does not take."""
-        now = time.perf_counter()
-        if self._fast_path is not None and (
-            self.is_waiting or (self._state is State.IDLE and not self.flow.write_paused)
-        ):
-            data = self._fast_path.receive(self, data, now)
-        if data:
-            self.parse(data, now)
+        """Parse data, and offer the request that is held to the fast path."""
+        self._arrived_at = time.perf_counter()
+        self._parse(data)
+        if self.held is not None and self._fast_path is not None:
+            self._fast_path.offer(self.held, self._arrived_at)
 
-    def _leave_fast_path(self) -> None:
-        """Parse the request that the fast path has, if any."""
-        if self.is_waiting and self._fast_path is not None:
-            self._fast_path.release(self)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request of the general path is in progress, and the client reads its responses."""
-        return self._state is State.IDLE and not self.flow.write_paused
+    # What the fast path uses.
 
     def answer(self, response: bytes) -> None:
-        """Send a response of the fast path, which is done with the request."""
-        self.is_waiting = False
-        if self._head_timer is not None:
-            self._stop_head_timer()
-        self.link.answered_at = time.perf_counter()
+        """Send the response to the request that is held."""
+        self.held, self.link.answered_at = None, time.perf_counter()
         self._coalescing.write_response(response)
-        if self.timeout_keep_alive_task is None and not self.link.is_lost:
+        if not self.keeps_alive:
+            self.transport.close()
+        elif self.timeout_keep_alive_task is None and not self.link.is_lost:
             self._start_keep_alive_timer(self.timeout_keep_alive)
+
+    def release(self, candidate: Candidate | None = None) -> None:
+        """Pass the request that is held, and has ended for the fast path, to the general path.
+
+        The fast path may make a template of it if it is a ``candidate``.
+        """
+        held, self.held = self.held, None
+        if held is not None:
+            is_whole, self._state = self._state is IDLE, BODY
+            self._pass_on(candidate)
+            if held.body:
+                super().on_body(held.body)
+            if is_whole:
+                self.on_message_complete()
+
+    def _leave_fast_path(self) -> None:
+        """Pass the request that is held, if any, to the general path."""
+        if self.held is not None and self._fast_path is not None:
+            self._fast_path.end(self.held)
+            self.release()
 
     # What it does with HTTP.
 
-    def parse(self, data: bytes, arrived_at: float) -> None:
-        """Parse data that arrived then, and enforce the limits; start zero-copy reading of a large body."""
-        if self._state is State.REFUSED:
+    def _parse(self, data: bytes) -> None:
+        """Parse data, and enforce the limits; start zero-copy reading of a large body."""
+        if self._state is REFUSED:
             return
-        self._arrived_at = arrived_at
-        earlier, rest = self.cycle, memoryview(data)
+        earlier, rest = self.cycle, data
         self._allowance -= len(data)
         try:
             while rest:
@@ -195,20 +207,20 @@ class Connection(HttpToolsProtocol):
             return
         if self._allowance < 0:
             self._refuse(HeadTooLarge(f"expected at most {HEAD_LIMIT} bytes of request line and headers, got more"))
-        elif self._state is State.HEAD and self._head_timer is None:
+        elif self._state is HEAD and self._head_timer is None:
             self._start_head_timer()
-        elif self._state is State.BODY and self.cycle is not earlier:
+        elif self._state is BODY and self.cycle is not earlier:
             # The rest of a large body bypasses the parser if the application provides memory for it.
             size = int(dict(self.scope["headers"]).get(b"content-length", b"0"))
             if size - len(self.cycle.body) >= LARGE:
                 self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
     def on_message_begin(self) -> None:
-        """Start a request."""
-        self._unset_keepalive_if_required()
-        self._state, self._allowance = State.HEAD, HEAD_LIMIT
-        super().on_message_begin()
-        self.scope[BEGAN] = self._arrived_at  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+        """Start a request; one that is held is no longer the only one."""
+        if self.held is not None:
+            self._leave_fast_path()
+        self._state, self._allowance, self.began = HEAD, HEAD_LIMIT, self._arrived_at
+        self.url, self.headers, self.varying = b"", [], {}
 
     def on_url(self, url: bytes) -> None:
         """Read a part of the target."""
@@ -218,58 +230,85 @@ class Connection(HttpToolsProtocol):
                 f"expected at most {TARGET_LIMIT} bytes of request target, got more: send what is large in the body"
             )
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Read a header; of several varying ones with one name, the last counts."""
+        name = name.lower()
+        if name in VARYING:
+            self.varying[name] = value
+        else:
+            self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
-        """Pass the request to the application."""
-        self._state, earlier = State.BODY, self.cycle
+        """Hold the request for the fast path, or pass it to the application."""
+        self._state, parser = BODY, self.parser
         if self._head_timer is not None:
             self._stop_head_timer()
         if self.url[:1] != b"/":
             self.url = path_of(self.url)
         if self._excess is not None and not self.url.startswith(b"/health/"):
             raise self._excess
+        self.version = parser.get_http_version()
+        self.keeps_alive = self.version != "1.0" and parser.should_keep_alive() and self._excess is None
+        is_first = (self._running is None or self._running.response_complete) and not self.flow.write_paused
+        if is_first and self._fast_path is not None and not parser.should_upgrade():
+            self.held = self._fast_path.begin(self)
+        if self.held is None:
+            self._pass_on()
+
+    def _pass_on(self, candidate: Candidate | None = None) -> None:
+        """Pass the request whose headers have been parsed to the application."""
+        self._unset_keepalive_if_required()
+        earlier, url, headers = self.cycle, self.url, [*self.headers, *self.varying.items()]
+        super().on_message_begin()
+        # The trailers of a chunked body, which are no headers, go to another list.
+        self.url, self.scope["headers"] = url, headers
+        self.expect_100_continue = self.varying.get(b"expect", b"").lower() == b"100-continue"
+        self.scope[BEGAN] = self.began  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         self.scope[CONNECTION] = self.link  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
+        if candidate is not None:
+            self.scope[CANDIDATE] = candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
         super().on_headers_complete()
-        if self.cycle is not earlier and (self._running is None or earlier.response_complete):
-            self._running = self.cycle
-            self.cycle.keep_alive = self.cycle.keep_alive and self._excess is None
-            # The first request that follows is the candidate.
-            if self.candidate is not None:
-                self.scope[CANDIDATE] = self.candidate  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
-                note_headers(self.candidate, self.cycle)
-        # The trailers of a chunked body are not headers.
-        self.headers = []
+        if self.cycle is not earlier:
+            # The parser knows it only while it is at the headers.
+            self.cycle.keep_alive = self.keeps_alive
+            if self._running is None or earlier.response_complete:
+                self._running = self.cycle
+            if candidate is not None:
+                note_response(candidate, self.cycle)
         if len(self.pipeline) > PIPELINED:
             raise Overloaded(f"expected at most {PIPELINED} requests ahead of their answers, got more")
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body."""
         self._allowance += 2 * len(body)
-        super().on_body(body)
+        if self.held is not None:
+            self.held.body += body
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
+        if self.held is not None:
+            self._state = IDLE
+            return
         super().on_message_complete()
         is_answered = self._running is None or self.cycle.response_complete
-        self._state = State.IDLE if is_answered else State.ANSWERING
+        self._state = IDLE if is_answered else ANSWERING
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for it."""
         self.link.answered_at = time.perf_counter()
         if self.pipeline:
             self._running = self.pipeline[-1][0]
-        elif self._state is State.ANSWERING:
-            self._state = State.IDLE
-        if self.candidate is not None and self._fast_path is not None:
-            # After the task of the request has ended.
-            self.loop.call_soon(self._fast_path.store, self.candidate)
-            self.candidate = None
+        elif self._state is ANSWERING:
+            self._state = IDLE
         super().on_response_complete()
 
     def shutdown(self) -> None:
         """Close the connection when it has been idle for ``IDLE_AT_STOP_S``; answer what arrives until then."""
         self.timeout_keep_alive = IDLE_AT_STOP_S
         self._leave_fast_path()
-        if self._state is State.IDLE or (self._state is State.BODY and self.cycle.response_complete):
+        if self._state is IDLE or (self._state is BODY and self.cycle.response_complete):
             self._start_keep_alive_timer(IDLE_AT_STOP_S)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -277,8 +316,10 @@ class Connection(HttpToolsProtocol):
 
         The fast path does not stop the timer for each request.
         """
+        if self.transport.is_closing():
+            return
         idle_s = time.perf_counter() - self.link.answered_at
-        if self.is_waiting or has_unread(self.transport):
+        if self._state is not IDLE or self.held is not None or has_unread(self.transport):
             self._start_keep_alive_timer(self.timeout_keep_alive)
         elif idle_s < self.timeout_keep_alive:
             self._start_keep_alive_timer(self.timeout_keep_alive - idle_s)
@@ -304,10 +345,6 @@ class Connection(HttpToolsProtocol):
             self._head_timer = None
 
     def _on_head_timeout(self) -> None:
-        if self.is_waiting:
-            # The headers have arrived, and the request waits for its turn, or for the rest of its body.
-            self._start_head_timer()
-            return
         self._refuse(BodyTooSlow(f"expected the request headers within {HEAD_S:g} s"))
 
     def _start_keep_alive_timer(self, seconds: float) -> None:
@@ -325,7 +362,8 @@ class Connection(HttpToolsProtocol):
 
     def _stop_reading(self) -> RequestResponseCycle | None:
         """Read no more; return the last request that has arrived whole, ``None`` if it has been answered."""
-        self._state = State.REFUSED
+        self._leave_fast_path()
+        self._state = REFUSED
         self._stop_head_timer()
         last: RequestResponseCycle | None = self.cycle
         if self.pipeline and self.cycle.more_body:

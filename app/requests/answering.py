@@ -52,9 +52,10 @@ class Reply(NamedTuple):
 class Exchange:
     """A request that has been answered, for the fast path: its body, what was computed, and the response.
 
-    ``counters`` are those for the time of reading.
+    ``target`` is the path, for the log. ``counters`` are those for the time of reading.
     """
 
+    target: str
     counters: Counters
     body: Body
     call: Call
@@ -88,7 +89,7 @@ async def answer(
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
     await send_reply(reply, request)
     if request.candidate is not None:
-        request.candidate.exchange = Exchange(counters, body, call, computed, reply)
+        request.candidate.exchange = Exchange(request.target, counters, body, call, computed, reply)
 
 
 async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: str) -> Result:

@@ -1,25 +1,20 @@
 """Requests that wait: small ones never wait for several large ones, none waits for ever, and a turn is bounded."""
 
 import random
-from typing import Any, cast
+from typing import cast
 
 from app.execution.lifecycle import Lifecycle
+from app.fast_path.cache import Head
 from app.fast_path.pending import EACH, SMALL, TURN, Pending, PendingRequest
-from app.fast_path.prefixes import RequestPrefix
 from app.http.body import Budget
 from app.http.connection import Connection
 
 
-class Idle:
-    """All that a request that waits asks of its connection."""
-
-    is_waiting = False
-
-
 def arrival(size: int) -> PendingRequest:
-    connection = cast(Connection, cast(Any, Idle()))
-    body, prefix = b"x" * size, RequestPrefix("/x", b"")
-    return PendingRequest(connection, b"", body, b"", prefix, prefix.target, None, size, 0.0, 0.0)
+    connection = cast(Connection, None)
+    request = PendingRequest(connection, Head(0), None, size, 0.0)
+    request.body = b"x" * size
+    return request
 
 
 def waiting() -> Pending:
@@ -69,18 +64,16 @@ def test_small_requests_come_before_large_ones_that_wait():
     assert small in [*arrivals.turn()][:1]
 
 
-def test_a_request_that_is_released_gets_no_turn():
+def test_a_request_that_has_ended_gets_no_turn():
     budget, lifecycle = Budget(1 << 30), Lifecycle()
     arrivals, one, other = Pending(budget, lifecycle), arrival(1), arrival(TURN)
     for each in (one, other):
-        each.data = b"data"
+        arrivals.begin(each)
         arrivals.put(each)
-        assert each.connection.is_waiting
         assert (budget.free, lifecycle.in_flight) == (budget.limit - each.received, 1)
-        assert arrivals.release(each.connection)[0] == b"data"
-        assert arrivals.release(each.connection)[0] == b""
-        assert not each.connection.is_waiting
+        arrivals.end(each)
+        assert each.is_done
         assert (budget.free, lifecycle.in_flight) == (budget.limit, 0)
+    assert [*arrivals.turn()] == []
     assert not arrivals.small
     assert not arrivals.large
-    assert [*arrivals.turn()] == []

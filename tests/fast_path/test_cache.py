@@ -9,141 +9,152 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.fast_path.prefixes import (
+from app.fast_path.cache import (
     COUNTED,
     FAILURES,
-    PREFIXES,
+    HEADS,
+    MAX_BODY,
+    MAX_HEAD,
     SEEN,
     TEMPLATE_BYTES,
-    TEMPLATES,
-    RequestPrefix,
+    Head,
+    HeadKey,
     TemplateCache,
-    cut,
-    parse_prefix,
+    Unknown,
+    size_of,
 )
 from app.fast_path.templates import RunReader, Template
 from app.http.connection import Connection
 from app.tensors.dtypes import DTYPES
 
-HEAD = b"POST /v1/ops/x/vjp HTTP/1.1\r\nx: %d\r\ncontent-length: \r\n\r\n"
 MANY = 5_000
+
+
+def key(number: int, *more: tuple[bytes, bytes]) -> HeadKey:
+    return b"/v1/ops/x/vjp", "1.1", (b"x", b"%d" % number), *more
+
+
+def added(cache: TemplateCache, number: int) -> Head:
+    """Return the head with this number, which the cache keeps."""
+    for _ in range(2 * SEEN):
+        if (head := cache.head(key(number))) is not None:
+            return head
+    raise AssertionError
+
+
+def body(number: int) -> bytes:
+    return b'{"x": [%d.5], "n": "%d"}' % (number, number)
 
 
 def template(number: int, size: int = 0) -> Template:
     """Return a template of a body with this number, which keeps a constant of ``size`` bytes."""
     response: Any = SimpleNamespace(head=(b"",) * 4, layout=SimpleNamespace(constants=(b"",)))
-    reader = RunReader(b"%d" % number, ((1,),), (np.zeros(size, np.uint8),), (DTYPES["float32"],))
-    nothing: Any = None
-    return Template(reader, nothing, 1, ((),), response, nothing, nothing)
+    leaves = slice(0, 1), np.zeros(size, np.uint8)
+    reader = RunReader(b'{"x": [\0], "n": "%d"}' % number, ((1,),), leaves, (DTYPES["float64"],) * 2)
+    nothing: Any = SimpleNamespace(is_gone=None)
+    return Template(reader, nothing, 1, ((),), response, nothing, nothing, "/x")
 
 
 def test_counts_are_bounded():
     cache = TemplateCache()
     for number in range(MANY):
         for _ in range(SEEN - 1):
-            assert not cache.is_due(HEAD % number)
-        assert cache.is_due(HEAD % number)
+            assert not cache.is_due(number)
+        assert cache.is_due(number)
     assert len(vars(cache)["_counts"]) == COUNTED
 
 
-def test_prefixes_are_bounded():
+def test_heads_are_bounded_and_take_their_templates_with_them():
     cache = TemplateCache()
-    for number in range(3 * PREFIXES):
-        key = HEAD % number
-        assert cache.find(key) is None
-        cache.add(key, parse_prefix(key))
-        assert key in cache.prefixes
-    assert len(cache.prefixes) == PREFIXES
-    assert cache.find(HEAD % (3 * PREFIXES - 1)) is not None
-    assert cache.find(HEAD % 0) is None
+    for number in range(3 * HEADS):
+        cache.store(added(cache, number), body(number), template(number))
+    assert len(cache.heads) == HEADS
+    assert cache.weight == HEADS * template(100).weight
+    assert cache.head(key(3 * HEADS - 1)) is not None
+    assert cache.head(key(0)) is None
 
 
-def test_a_prefix_in_use_is_kept():
+def test_a_head_in_use_is_kept():
     cache = TemplateCache()
-    for number in range(2 * PREFIXES):
-        cache.add(HEAD % number, parse_prefix(HEAD % number))
-        assert cache.find(HEAD % 0) is not None
+    used = added(cache, 0)
+    for number in range(1, 2 * HEADS):
+        added(cache, number)
+        assert cache.head(key(0)) is used
 
 
-def test_templates_are_bounded():
-    prefix = RequestPrefix("/x", b"")
-    for number in range(MANY):
-        prefix.add(b"%d" % number, template(number))
-    assert len(prefix.by_skeleton) + len(prefix.by_length) <= 2 * TEMPLATES
+def test_nothing_is_stored_for_a_head_that_is_gone():
+    cache, gone = TemplateCache(), Head(0)
+    cache.store(gone, body(1), template(1))
+    assert cache.weight == 0
+    assert isinstance(cache.find(gone, body(1)), Unknown)
 
 
-def test_the_bytes_of_templates_are_bounded():
+def test_the_least_recently_used_templates_make_room():
     cache, size = TemplateCache(), TEMPLATE_BYTES // 64
-    prefixes = [RequestPrefix("/x", b"") for _ in range(128)]
-    for number, prefix in enumerate(prefixes):
-        cache.add(HEAD % number, prefix)
-        cache.store(prefix, b"", template(number, size))
-    kept = [prefix for prefix in cache.prefixes.values() if prefix is not None]
-    assert sum(prefix.weight for prefix in kept) <= TEMPLATE_BYTES
-    assert kept
+    head, other = added(cache, 0), added(cache, 1)
+    cache.store(head, body(0), template(0, size))
+    for number in range(1, 200):
+        assert cache.head(key(number % 2)) is not None
+        cache.store((head, other)[number % 2], body(number), template(number, size))
+        assert cache.weight <= TEMPLATE_BYTES
+        assert not isinstance(cache.find(head, body(0)), Unknown)
+    heads = [(number, (head, other)[number % 2]) for number in range(200)]
+    kept = [number for number, each in heads if not isinstance(cache.find(each, body(number)), Unknown)]
+    assert len(kept) > 48
+    assert kept == [0, *range(201 - len(kept), 200)]
+    assert cache.weight == sum(template(number, size).weight for number in kept)
 
 
-def test_the_weight_of_all_prefixes_is_kept_up_to_date():
-    cache, rng = TemplateCache(), random.Random(2)
-    for number in range(2_000):
-        key = HEAD % rng.randrange(2 * PREFIXES)
-        prefix = cache.find(key)
-        if prefix is None:
-            cache.add(key, parse_prefix(key))
-        else:
-            cache.store(prefix, b"%d" % number, template(number, rng.randrange(TEMPLATE_BYTES // 100)))
-        kept = [prefix for prefix in cache.prefixes.values() if prefix is not None]
-        assert vars(cache)["_weight"] == sum(prefix.weight for prefix in kept) <= TEMPLATE_BYTES
-
-
-def test_a_prefix_with_templates_does_not_rest():
+def test_many_shapes_of_one_head_are_kept():
     cache = TemplateCache()
-    for number, weight in enumerate((0, 1)):
-        key = HEAD % number
-        cache.add(key, parse_prefix(key))
-        prefix = cache.find(key)
-        assert prefix is not None
-        if weight:
-            cache.store(prefix, b"", template(1))
-        prefix.failures = FAILURES
-        assert (cache.find(key) is None) == (not weight)
+    head = added(cache, 0)
+    for number in range(500):
+        cache.store(head, body(number), template(number))
+    assert not any(isinstance(cache.find(head, body(number)), Unknown) for number in range(500))
+
+
+def test_the_weight_of_all_templates_is_kept_up_to_date():
+    cache, rng = TemplateCache(), random.Random(2)
+    for _ in range(2_000):
+        number, size = rng.randrange(2 * HEADS), rng.randrange(TEMPLATE_BYTES // 100)
+        if (head := cache.head(key(number))) is not None:
+            cache.store(head, body(number), template(number, size))
+        assert cache.weight == sum(head.weight for head in cache.heads.values()) <= TEMPLATE_BYTES
+
+
+def test_a_head_with_templates_does_not_rest():
+    cache = TemplateCache()
+    for number, has_template in enumerate((False, True)):
+        head = added(cache, number)
+        if has_template:
+            cache.store(head, body(1), template(1))
+        head.failures = FAILURES
+        assert (cache.head(key(number)) is None) == (not has_template)
+
+
+def test_long_heads_are_not_kept():
+    cache = TemplateCache()
+    for length, is_kept in ((MAX_HEAD - 100, True), (MAX_HEAD, False)):
+        found = [cache.head(key(1, (b"y", b"y" * length))) for _ in range(8)]
+        assert any(head is not None for head in found) == is_kept
 
 
 @pytest.mark.parametrize(
-    ("data", "is_whole"),
+    ("length", "size"),
     [
-        (HEAD.replace(b"length: ", b"length: 2") % 1 + b"{}", True),
-        (HEAD.replace(b"length: ", b"length: 2") % 1 + b"{}x", False),
-        (HEAD.replace(b"length: ", b"length: 02") % 1 + b"{}", False),
-        (HEAD.replace(b"length: ", b"length: 0") % 1, False),
-        (HEAD.replace(b"length: ", b"length: 400000") % 1 + b"{}", False),
-        (HEAD.replace(b"length: ", b"length: 999999") % 1 + b"{}", False),
-        (b"GET" + HEAD[4:] % 1, False),
-        (b"POST / HTTP/1.1\r\n\r\n\r\ncontent-length: 2\r\n\r\n{}", False),
-        (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n", False),
-        (b"POST / HTTP/1.1\r\nx: " + b"y" * 4096 + b"\r\ncontent-length: 2\r\n\r\n{}", False),
+        (b"2", 2),
+        (b"02", 2),
+        (b"0", 0),
+        (b"", 0),
+        (b"-2", 0),
+        (b"%d" % MAX_BODY, MAX_BODY),
+        (b"%d" % (MAX_BODY + 1), 0),
+        (b"9" * 30, 0),
     ],
 )
-def test_a_cut(data, is_whole):
-    found = cut(data)
-    assert (found is not None) == is_whole
-    if found is not None:
-        assert not found.own
-        assert (found.key, data[found.start : found.end]) == (HEAD % 1, b"{}")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"X-Request-Id: \x01",
-        b"Pullback-Deadline-Ms: 9\n",
-        b"Expect: 100-continue",
-        b"Connection: a, close",
-    ],
-)
-def test_headers_on_which_a_response_depends(line: bytes):
-    assert parse_prefix(HEAD % 1) is not None
-    assert parse_prefix((HEAD % 1).replace(b"\r\n\r\n", b"\r\n" + line + b"\r\n\r\n")) is None
+def test_the_size_of_a_body(length: bytes, size: int):
+    assert size_of({b"content-length": length}) == size
+    assert size_of({}) == 0
 
 
 def test_an_active_connection_outlives_its_timer():
@@ -165,7 +176,7 @@ def test_an_active_connection_outlives_its_timer():
             "timeout_keep_alive": 0.4,
             "timeout_keep_alive_task": None,
             "link": SimpleNamespace(is_lost=False),
-            "is_waiting": True,
+            "held": object(),
             "_coalescing": SimpleNamespace(write_response=written.append),
         }
         connection = cast(Connection, object.__new__(Connection))
@@ -174,14 +185,14 @@ def test_an_active_connection_outlives_its_timer():
         last = loop.time()
         for _ in range(12):
             connection.answer(b"x")
-            assert not connection.is_waiting
+            assert connection.held is None
             last = loop.time()
             await asyncio.sleep(0.1)
         assert not closed.done()
-        connection.is_waiting = True
+        connection.held = cast(Any, object())
         await asyncio.sleep(1.0)
         assert not closed.done()
-        connection.is_waiting = False
+        connection.held = None
         assert await asyncio.wait_for(closed, 20) >= last + 0.4
         assert written == [b"x"] * 12
         quiet.close()

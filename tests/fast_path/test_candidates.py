@@ -13,11 +13,11 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.autodiff.padded_numbers import SHARED
+from app.fast_path.cache import MAX_BODY, SEEN, Head, TemplateCache, Unknown
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
-from app.fast_path.prefixes import MAX_BODY, RequestPrefix, TemplateCache, Unknown, cut
 from app.fast_path.template_maker import TemplateMaker
 from app.fast_path.templates import RangeReader, RunReader, Template
-from app.http.fast_path import CANDIDATE, note_headers
+from app.http.fast_path import CANDIDATE, note_response
 from app.requests.answering import Exchange
 from app.settings import Settings
 from ops import InvalidInput
@@ -46,20 +46,18 @@ def ask() -> Iterator[Ask]:
 
 
 async def answered(app: ASGIApp, data: bytes) -> Candidate:
-    found = cut(data)
-    assert found is not None
-    key, start = found.key, found.start
-    line, *lines = data[: start - 4].split(b"\r\n")
+    text, _, body = data.partition(b"\r\n\r\n")
+    line, *lines = text.split(b"\r\n")
     headers = [(name.lower(), value.strip()) for name, _, value in (each.partition(b":") for each in lines)]
-    candidate = Candidate(key, data[start:], None)
+    candidate = Candidate(Head(0), body, None, lambda _: None)
     path = line.split(b" ")[1].decode()
 
     async def noted(scope: Scope, receive: Receive, send: Send) -> None:
         cycle: Any = SimpleNamespace(send=send, default_headers=DATE)
-        note_headers(candidate, cycle)
+        note_response(candidate, cycle)
         await app(scope, receive, cycle.send)
 
-    await call(noted, path, data[start:], headers=headers, **{CANDIDATE: candidate})
+    await call(noted, path, body, headers=headers, **{CANDIDATE: candidate})
     return candidate
 
 
@@ -73,11 +71,19 @@ def exchange_of(candidate: Candidate) -> Exchange:
     return candidate.exchange
 
 
+def cached(one: Candidate, made: Template) -> tuple[TemplateCache, Head]:
+    """Return a cache with the template of one request, under a head."""
+    cache = TemplateCache()
+    [*_, head] = [cache.head((b"/", b"1.1")) for _ in range(SEEN + 1)]
+    assert head is not None
+    cache.store(head, one.body, made)
+    return cache, head
+
+
 def replayed(made: Template, one: Candidate, other: Candidate) -> bytes | None:
     """Return the body of the response to another request from the template of one; ``None`` if that has none."""
-    prefix = RequestPrefix("/", b"")
-    prefix.add(one.body, made)
-    found = prefix.find(other.body)
+    cache, head = cached(one, made)
+    found = cache.find(head, other.body)
     if isinstance(found, Unknown) or found[1] is None:
         return None
     try:
@@ -289,13 +295,13 @@ def test_the_last_response_of_a_connection_has_no_template(ask: Ask):
 
 def test_other_bytes_between_ranges_are_another_request(ask: Ask):
     first = ask(vjp(in_base64)(X, Z))
-    made, prefix = template(first), RequestPrefix("/", b"")
-    prefix.add(first.body, made)
-    assert not isinstance(prefix.find(first.body), Unknown)
+    made = template(first)
+    cache, head = cached(first, made)
+    assert not isinstance(cache.find(head, first.body), Unknown)
     for name in (b"inputs", b"cotangents", b"float64", b"[3]"):
         for at in (first.body.find(name), first.body.rfind(name)):
             body = first.body[:at] + name.swapcase().replace(b"3", b"2") + first.body[at + len(name) :]
-            assert isinstance(prefix.find(body), Unknown)
+            assert isinstance(cache.find(head, body), Unknown)
 
 
 def test_no_author_can_change_a_leaf_that_all_requests_have(ask: Ask):
@@ -332,8 +338,8 @@ def test_lists_and_arrays_share_a_call(ask: Ask):
 
 def test_numbers_out_of_range_and_other_lengths_are_left_to_the_general_path(ask: Ask):
     first = ask(of_square('{"inputs":{"x":[0.5,1.5]},"dtype":"float32"}'))
-    made, prefix = template(first), RequestPrefix("/", b"")
-    prefix.add(first.body, made)
+    made = template(first)
+    cache, head = cached(first, made)
     # The first magnitudes that round to infinity do not fit either.
     first_infinite = ("3.4028235677973366e38,1.5", "-3.4028235677973366e38,1.5")
     for text, is_known in (
@@ -344,5 +350,5 @@ def test_numbers_out_of_range_and_other_lengths_are_left_to_the_general_path(ask
         ("1.5,true", True),
         ("1.5,2.5,3.5", False),
     ):
-        found = prefix.find(first.body.replace(b"0.5,1.5", text.encode()))
+        found = cache.find(head, first.body.replace(b"0.5,1.5", text.encode()))
         assert found == (made, None) if is_known else isinstance(found, Unknown)

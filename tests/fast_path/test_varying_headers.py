@@ -14,7 +14,7 @@ TRACE = "00-%032x-00f067aa0ba902b7-01"
 NAMES = (
     *("traceparent", "TraceParent", "tracestate", "baggage", "b3", "X-B3-TraceId", "x-b3-sampled", "X-Request-ID"),
     *("x-correlation-id", "X-Amzn-Trace-Id", "x-cloud-trace-context", "X-Forwarded-For", "x-forwarded-proto"),
-    *("x-real-ip", "Forwarded", "Via", "Cookie", "Accept-Language"),
+    *("x-real-ip", "Forwarded", "Via", "Cookie", "Accept-Language", "User-Agent", "Referer", "Date", "Authorization"),
 )
 
 
@@ -101,6 +101,20 @@ def test_other_lines_are_no_such_headers(warmed, line):
     for _ in range(4):
         warmed.on_new(post(PATH, body(), JSON, line, "connection: close"))
         warmed.on_new(post(PATH, body(), JSON, line) + post(PATH, body(), JSON, "connection: close"))
+
+
+@pytest.mark.parametrize(
+    ("version", "header"), [("1.0", "x-tag: last"), ("1.0", "connection: keep-alive"), ("1.1", "connection: close")]
+)
+def test_the_last_request_of_a_connection(both, version, header):
+    """The fast path takes it, and closes the connection."""
+
+    def request(number: int) -> bytes:
+        return post(PATH, body(), JSON, header).replace(b"HTTP/1.1", b"HTTP/" + version.encode())
+
+    both.warm(request)
+    with both.takes(3, 3):
+        assert all(answer.is_last for answer in both.same(*map(request, range(3))))
 
 
 def test_headers_that_change_an_answer_still_count(warmed):

@@ -23,7 +23,7 @@ from tests.hostile.tensors import hostile_safetensors
 # The most requests that are sent before their answers are read, and the seconds until an answer must come.
 BURST, ANSWER_S = 6, 45.0
 # Connections at once, the loops that each sends in turn, the requests of a loop, the loops that come again, and the
-# tags of prefixes, which are more than the fast path keeps.
+# tags of heads, which are more than the fast path keeps.
 CONNECTIONS, LOOPS, LOOP, KNOWN, TAGS = 6, 4, 40, 5, 400
 # The least part of the requests that the fast path must take: otherwise nothing is compared.
 SHARE = 0.05
