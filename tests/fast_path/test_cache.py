@@ -164,9 +164,13 @@ def test_an_active_connection_outlives_its_timer():
         loop = asyncio.get_running_loop()
         closed = loop.create_future()
         quiet, other = socket.socketpair()
+
+        def quiet_socket(name: str) -> socket.socket:
+            return quiet
+
         transport = SimpleNamespace(
             is_closing=closed.done,
-            get_extra_info=lambda name: quiet,
+            get_extra_info=quiet_socket,
             close=lambda: closed.done() or closed.set_result(loop.time()),
         )
         written: list[bytes] = []
@@ -179,7 +183,7 @@ def test_an_active_connection_outlives_its_timer():
             "held": object(),
             "_coalescing": SimpleNamespace(write_response=written.append),
         }
-        connection = cast(Connection, object.__new__(Connection))
+        connection = object.__new__(Connection)
         for name, value in fields.items():
             setattr(connection, name, value)
         last = loop.time()

@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -105,6 +106,14 @@ def tesseract(x: np.ndarray, y: np.ndarray, *headers: str, as_list: bool = False
     return post("/tesseract/log1pexp/vector_jacobian_product", json.dumps(body).encode(), JSON, *headers)
 
 
+def tesseract_in_lists(x: np.ndarray, y: np.ndarray) -> bytes:
+    return tesseract(x, y, "accept: application/json")
+
+
+def umbridge_gradient(x: np.ndarray, y: np.ndarray) -> bytes:
+    return umbridge(x, y, sens=(x / 2).tolist(), outWrt=0, inWrt=1)
+
+
 def of_second_order(x: np.ndarray, y: np.ndarray) -> bytes:
     body = {"name": "paired", "config": {"shape": [x.size]}, "input": [x.tolist(), y.tolist()]}
     body |= {"outWrt": 1, "inWrt1": 0, "inWrt2": 0, "sens": x.tolist(), "vec": y.tolist()}
@@ -149,7 +158,7 @@ def constant(x: np.ndarray, y: np.ndarray) -> bytes:
     return post("/v1/ops/log1pexp/vjp", json.dumps(body | {"dtype": "float64"}).encode())
 
 
-CACHED = {
+CACHED: dict[str, tuple[Callable[..., bytes], type[RunReader | RangeReader]]] = {
     **{form.__name__: (vjp(form), RunReader) for form in (lists, compact, typed)},
     **{form.__name__: (vjp(form), RangeReader) for form in (in_base64, in_safetensors)},
     **{
@@ -158,10 +167,10 @@ CACHED = {
     },
     "the point is constant": (constant, RunReader),
     "Tesseract in base64": (tesseract, RangeReader),
-    "Tesseract in lists": (lambda x, y: tesseract(x, y, as_list=True), RunReader),
-    "Tesseract, lists in the response": (lambda x, y: tesseract(x, y, "accept: application/json"), RangeReader),
+    "Tesseract in lists": (partial(tesseract, as_list=True), RunReader),
+    "Tesseract, lists in the response": (tesseract_in_lists, RangeReader),
     "UM-Bridge": (umbridge, RunReader),
-    "UM-Bridge's gradient": (lambda x, y: umbridge(x, y, sens=(x / 2).tolist(), outWrt=0, inWrt=1), RunReader),
+    "UM-Bridge's gradient": (umbridge_gradient, RunReader),
     "Open Inference": (inference, RunReader),
     "Open Inference in binary": (in_binary, RangeReader),
     "Open Inference in both": (in_both, RangeReader),

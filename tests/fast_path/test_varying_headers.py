@@ -23,7 +23,7 @@ def body() -> bytes:
 
 
 @pytest.fixture
-def warmed(both) -> Both:
+def warmed(both: Both) -> Both:
     """Both services, of which one has a template for a request without such headers."""
     both.warm(lambda _: post(PATH, body(), JSON))
     return both
@@ -36,13 +36,13 @@ def ids(both: Both, *headers: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_their_values_may_differ(warmed, name):
+def test_their_values_may_differ(warmed: Both, name: str) -> None:
     with warmed.takes(6):
         warmed.same(*(post(PATH, body(), JSON, f"{name}: {TRACE % number}") for number in range(4)))
         warmed.same(post(PATH, body(), f"{name}:{TRACE % 5}", JSON), post(PATH, body(), JSON, f"{name}:"))
 
 
-def test_a_client_that_always_sends_them_gets_a_template(both):
+def test_a_client_that_always_sends_them_gets_a_template(both: Both) -> None:
     """As behind a proxy that traces, with a deadline in each request."""
 
     def request(number: int) -> bytes:
@@ -53,13 +53,13 @@ def test_a_client_that_always_sends_them_gets_a_template(both):
 
 
 @pytest.mark.parametrize("value", ["mine", "A.b-c_9", "x" * 64, " mine", "\tmine"])
-def test_a_request_keeps_its_id(warmed, value):
+def test_a_request_keeps_its_id(warmed: Both, value: str) -> None:
     with warmed.takes(1):
         assert ids(warmed, f"X-Request-Id:{value}") == [value.strip().encode()] * 2
 
 
 @pytest.mark.parametrize("value", ["", " ", "a ", "a b", "x" * 65, "a\xe9", "a,b", '"a"'])
-def test_an_invalid_id_is_replaced(warmed, value):
+def test_an_invalid_id_is_replaced(warmed: Both, value: str) -> None:
     with warmed.takes(1):
         fast, general = ids(warmed, f"X-Request-Id: {value}".encode().decode("latin-1"))
     assert fast != general
@@ -67,7 +67,7 @@ def test_an_invalid_id_is_replaced(warmed, value):
 
 
 @pytest.mark.parametrize("values", [("a", "b"), ("a", "b c"), ("b c", "a")])
-def test_the_last_id_counts(warmed, values):
+def test_the_last_id_counts(warmed: Both, values: tuple[str, str]) -> None:
     fast, general = ids(warmed, f"x-request-id: {values[0]}", f"X-REQUEST-ID: {values[1]}")
     assert (fast == general) == (values[-1] != "b c")
     assert (fast == values[-1].encode()) == (values[-1] != "b c")
@@ -76,7 +76,7 @@ def test_the_last_id_counts(warmed, values):
 @pytest.mark.parametrize(
     "value", ["60000", "1000", "0060000", "x", "", "0", "-1", "1.5", "1e3", "9" * 40, " 60000", "60000 ", "+1"]
 )
-def test_deadlines(warmed, value):
+def test_deadlines(warmed: Both, value: str) -> None:
     taken = value.lstrip().isdigit() and 0 < int(value) < 1e9
     with warmed.takes(taken, taken):
         warmed.same(post(PATH, body(), JSON, f"Pullback-Deadline-Ms: {value}"))
@@ -97,7 +97,7 @@ def test_deadlines(warmed, value):
         "traceparent",
     ],
 )
-def test_other_lines_are_no_such_headers(warmed, line):
+def test_other_lines_are_no_such_headers(warmed: Both, line: str) -> None:
     for _ in range(4):
         warmed.on_new(post(PATH, body(), JSON, line, "connection: close"))
         warmed.on_new(post(PATH, body(), JSON, line) + post(PATH, body(), JSON, "connection: close"))
@@ -106,7 +106,7 @@ def test_other_lines_are_no_such_headers(warmed, line):
 @pytest.mark.parametrize(
     ("version", "header"), [("1.0", "x-tag: last"), ("1.0", "connection: keep-alive"), ("1.1", "connection: close")]
 )
-def test_the_last_request_of_a_connection(both, version, header):
+def test_the_last_request_of_a_connection(both: Both, version: str, header: str) -> None:
     """The fast path takes it, and closes the connection."""
 
     def request(number: int) -> bytes:
@@ -117,7 +117,7 @@ def test_the_last_request_of_a_connection(both, version, header):
         assert all(answer.is_last for answer in both.same(*map(request, range(3))))
 
 
-def test_headers_that_change_an_answer_still_count(warmed):
+def test_headers_that_change_an_answer_still_count(warmed: Both) -> None:
     safetensors = "accept: application/vnd.safetensors"
     answers = warmed.same(
         *(post(PATH, body(), JSON, f"traceparent: {TRACE % number}", safetensors) for number in range(12)),
