@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     )
     checks: int = Field(default=2, ge=0, le=64, description="How many gradient checks may be in progress; 0: none.")
     check_processes: int = Field(
-        default=1, ge=0, le=64, description="Processes for gradient checks, of which CHECKS are used; 0: the service's."
+        default=2, ge=0, le=64, description="Processes for gradient checks, of which CHECKS are used; 0: the service's."
     )
     check_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of checks.")
     checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")

@@ -1,6 +1,7 @@
 """A process of checks: a fork that loads one op as the service has, runs its checks, and ends."""
 
 import asyncio
+import gc
 import logging
 import logging.config
 import os
@@ -14,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
-from app.execution.assembly import build, registered, registry_of
+from app.execution.assembly import COLLECTED, build, registered, registry_of
 from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
@@ -47,6 +48,7 @@ def run_checks(connection: Connection, journal: int) -> None:
     # With autogroups, Linux schedules by session and ignores niceness across sessions; this process has its own.
     with suppress(OSError), open("/proc/self/autogroup", "w") as file:
         file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
+    gc.set_threshold(COLLECTED)
     child = _Child(connection)
     try:
         order: Order = connection.recv()

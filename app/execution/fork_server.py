@@ -6,6 +6,7 @@ of it: it is ready in milliseconds, shares the memory, loads the ops and runs th
 and no file of the service but stderr. It ends, with its copies, as soon as the service has ended.
 """
 
+import gc
 import os
 import selectors
 import signal
@@ -32,6 +33,9 @@ def main(descriptor: int) -> NoReturn:
     # The service says when to stop, also where a signal goes to all of its processes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # The collector of a copy must not traverse TensorFlow's half a million objects, nor copy the pages that they share.
+    gc.collect()
+    gc.freeze()
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)
