@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 from app.errors import Overloaded
 from app.execution.check_messages import Setup
@@ -21,6 +21,7 @@ class CheckPool:
         """Start nothing yet; the first fork server may be this one."""
         self.setup, self.count, self.memory_mb, self.is_stopping = setup, count, memory_mb, False
         self._places, self._running = asyncio.Semaphore(count), set[CheckProcess]()
+        self._turn = asyncio.Lock()
         self._server = server
 
     def start(self) -> None:
@@ -47,18 +48,22 @@ class CheckPool:
             raise Overloaded(STOPPING)
 
     @asynccontextmanager
-    async def process(self, until: float) -> AsyncGenerator[CheckProcess | None]:
+    async def process(self, until: float, *, alone: bool = False) -> AsyncGenerator[CheckProcess | None]:
         """Have a new process inside this block, which is ended with it; ``None``: no place was free in time.
 
-        Raises ``Overloaded`` if no process can start.
+        If it is ``alone``, no other runs meanwhile. Raises ``Overloaded`` if no process can start.
         """
-        try:
-            async with asyncio.timeout(until - time.monotonic()):
-                await self._places.acquire()
-        except TimeoutError:
-            yield None
-            return
-        try:
+        with ExitStack() as places:
+            try:
+                # In turn: of two that wait for all places, neither may hold some.
+                async with asyncio.timeout(until - time.monotonic()), self._turn:
+                    for _ in range(self.count if alone else 1):
+                        await self._places.acquire()
+                        places.callback(self._places.release)
+            except TimeoutError:
+                places.close()
+                yield None
+                return
             self.need_running()
             process = self._new()
             self._running.add(process)
@@ -67,8 +72,6 @@ class CheckPool:
             finally:
                 self._running.discard(process)
                 process.close()
-        finally:
-            self._places.release()
 
     def _new(self) -> CheckProcess:
         try:

@@ -31,6 +31,8 @@ NO_CRASH = (-signal.SIGKILL, -signal.SIGTERM, BROKEN, None)
 LOAD_S = 180.0
 # How often the memory of a process is measured, and how long the fork server may take to end.
 MEASURE_S, CLOSE_S = 0.25, 1.0
+# The state of a process after SIGSTOP, in ``/proc``.
+STOPPED = "T"
 # An op that overwrites the memory of its process may garble the length of a message.
 MAX_MESSAGE = 1 << 26
 _MEMORY = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
@@ -66,8 +68,11 @@ class ForkServer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has died."""
-        return self._process.poll() is not None
+        """Whether it has died, or an op has stopped it."""
+        if self._process.poll() is not None:
+            return True
+        status = Path(f"/proc/{self._process.pid}/stat").read_text("ascii")
+        return status.rpartition(")")[2].split()[0] == STOPPED
 
     def fork(self, connection: int, memory: int, pipe: int) -> None:
         """Ask for a process with these descriptors; see ``app.execution.fork_server.main``. Raises ``OSError``."""

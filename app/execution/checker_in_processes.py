@@ -59,10 +59,13 @@ class CheckerInProcesses:
             begun.put_nowait(None)
 
     async def _try(self, check: Check, begin: Callable[[Step], None], *, is_last: bool) -> bool:
-        """Run the steps in a process; unless this ``is_last``, return ``False`` if others may have ended it."""
+        """Run the steps in a process; unless this ``is_last``, return ``False`` if others may have ended it.
+
+        The last one runs alone, so that only its op can end it.
+        """
         page, run = self.pages.get(check.job.op.partition(".")[0]), _Run(check, self.pool, begin, is_last)
         try:
-            async with self.pool.process(check.limits.until) as process:
+            async with self.pool.process(check.limits.until, alone=is_last) as process:
                 if process is None:
                     return True
                 check = run.check = replace(check, limits=check.limits.of_op())
@@ -145,7 +148,9 @@ class _Run:
         else:
             # Others may end a process by a signal, but seldom twice.
             sentence = f"op {op} broke the process of the check, which ended with {ending}{at}, twice"
-            self._end("error" if status is None else "fail", sentence, self._command)
+            if status is None:
+                sentence = f"op {op} ended the process that forks those of checks{at}, twice"
+            self._end("fail", sentence, self._command)
         return True
 
     @property

@@ -71,6 +71,11 @@ def obey(connection: Connection, journal: int) -> None:
         if action == "faint-once":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(PATIENCE_S)
+    elif action == "end-server":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(PATIENCE_S)
+    elif action == "stop-server":
+        os.kill(os.getppid(), signal.SIGSTOP)
     elif action == "who":
         connection.send(Found(0, {"verdict": "pass", "sentence": str(os.getpid())}))
     elif action == "differ":

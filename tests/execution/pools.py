@@ -36,11 +36,12 @@ def in_a_pool(
     *,
     memory_mb: int = 1 << 20,
     server: type[ForkServer] = ObedientServer,
+    count: int = 1,
 ) -> None:
-    """Run a test with a pool of one process; fail if a descriptor is left open."""
+    """Run a test with a pool of ``count`` processes; fail if a descriptor is left open."""
 
     async def run() -> None:
-        pool = CheckPool(setup(), 1, memory_mb)
+        pool = CheckPool(setup(), count, memory_mb)
         try:
             await test(pool)
         finally:
