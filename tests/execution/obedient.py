@@ -19,6 +19,7 @@ from app.execution.check_process import ForkServer
 from tests.patience import PATIENCE_S
 
 fork = os.fork
+TO_SERVER = {"end-server": signal.SIGKILL, "stop-server": signal.SIGSTOP}
 GARBLED = {"garble": b"\0\0\0\4.ab.", "boast": b"\x7f\0\0\0"}
 
 
@@ -64,6 +65,8 @@ def obey(connection: Connection, journal: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     connection.send(Ready())
     connection.send(Began(0))
+    if action in TO_SERVER:
+        os.kill(os.getppid(), TO_SERVER[action])
     if action == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif action in ("faint-once", "hang-once") and not Path(arguments[0]).exists():
@@ -71,11 +74,6 @@ def obey(connection: Connection, journal: int) -> None:
         if action == "faint-once":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(PATIENCE_S)
-    elif action == "end-server":
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(PATIENCE_S)
-    elif action == "stop-server":
-        os.kill(os.getppid(), signal.SIGSTOP)
     elif action == "who":
         connection.send(Found(0, {"verdict": "pass", "sentence": str(os.getpid())}))
     elif action == "differ":
@@ -92,7 +90,7 @@ def obey(connection: Connection, journal: int) -> None:
         del kept
     elif action == "breed":
         breed(Path(arguments[0]))
-    if action not in ("hang", "close", "differ", *GARBLED):
+    if action not in ("hang", "close", "differ", "end-server", *GARBLED):
         connection.send(Left(0, True, "", 0.0))
         connection.send(Done())
     time.sleep(PATIENCE_S)
