@@ -20,6 +20,7 @@ from tests.patience import PATIENCE_S
 
 fork = os.fork
 TO_SERVER = {"end-server": signal.SIGKILL, "stop-server": signal.SIGSTOP}
+TOLD_S = 0.5
 GARBLED = {"garble": b"\0\0\0\4.ab.", "boast": b"\x7f\0\0\0"}
 
 
@@ -65,7 +66,7 @@ def obey(connection: Connection, journal: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     connection.send(Ready())
     connection.send(Began(0))
-    os.kill(os.getppid(), TO_SERVER.get(action, 0))
+    signal_server(action)
     if action == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif action in ("faint-once", "hang-once") and not Path(arguments[0]).exists():
@@ -93,6 +94,13 @@ def obey(connection: Connection, journal: int) -> None:
         connection.send(Left(0, True, "", 0.0))
         connection.send(Done())
     time.sleep(PATIENCE_S)
+
+
+def signal_server(action: str) -> None:
+    """Send the signal of an action to the fork server, once that has had time to tell the id of this process."""
+    if action in TO_SERVER:
+        time.sleep(TOLD_S)
+        os.kill(os.getppid(), TO_SERVER[action])
 
 
 def breed(path: Path) -> None:

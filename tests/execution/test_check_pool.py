@@ -136,26 +136,6 @@ def test_the_death_of_the_fork_server_is_no_fault_of_an_op(tmp_path: Path) -> No
     in_a_pool(test)
 
 
-def test_an_op_that_ends_the_fork_server_fails_and_the_others_are_checked(tmp_path: Path) -> None:
-    async def test(pool: CheckPool) -> None:
-        beside = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
-        await until((tmp_path / "seen").exists)
-        report = await check(pool, "end-server")
-        assert verdicts(report)[0] == "fail"
-        assert sentence(report) == "op end-server ended the process that forks those of checks, twice"
-        assert verdicts(await beside) == []
-
-    in_a_pool(test, count=2)
-
-
-def test_a_fork_server_that_an_op_has_stopped_is_replaced() -> None:
-    async def test(pool: CheckPool) -> None:
-        await check(pool, "stop-server")
-        assert verdicts(await check(pool, "nothing")) == []
-
-    in_a_pool(test)
-
-
 def stop_server(pool: CheckPool) -> int:
     """Start a fork server that forks nothing until it goes on; return its id."""
     pool._server = ObedientServer()

@@ -1,5 +1,6 @@
 """What becomes of a check whose process crashes or is late."""
 
+import asyncio
 import math
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ from app.execution.checker_in_processes import CheckerInProcesses
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, Report
 from ops.square import OP
-from tests.execution.pools import OPTIONS, check, empty_report, in_a_pool, sentence, verdicts
+from tests.execution.obedient import ObedientServer
+from tests.execution.pools import OPTIONS, check, empty_report, in_a_pool, sentence, until, verdicts
 from tests.patience import PATIENCE_S
 
 
@@ -38,13 +40,16 @@ def test_who_takes_steps_slowly_holds_no_process() -> None:
 
 
 def test_a_report_without_steps_needs_no_process() -> None:
+    class Refusing(ObedientServer):
+        def __init__(self) -> None:
+            raise AssertionError
+
     async def test(pool: CheckPool) -> None:
         limits, nothing = Limits(time.monotonic() + PATIENCE_S), Report(OP, OPTIONS)
         job = Job("crash", OPTIONS)
         assert [step async for step in CheckerInProcesses(pool).steps(Check(job, nothing, limits, "me"))] == []
-        assert pool._server is None
 
-    in_a_pool(test)
+    in_a_pool(test, server=Refusing)
 
 
 @pytest.mark.parametrize(("step_s", "op_s", "cure"), [(0.1, math.inf, DEADLINE), (math.inf, 0.1, OP_BUDGET)])
@@ -63,5 +68,25 @@ def test_a_late_step_names_its_own_limit(step_s: float, op_s: float, cure: str) 
 def test_steps_that_the_service_does_not_know_are_an_error() -> None:
     async def test(pool: CheckPool) -> None:
         assert "each time it loads" in sentence(await check(pool, "differ"))
+
+    in_a_pool(test)
+
+
+def test_an_op_that_ends_the_fork_server_fails_and_the_others_are_checked(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        beside = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
+        await until((tmp_path / "seen").exists)
+        report = await check(pool, "end-server")
+        assert verdicts(report)[0] == "fail"
+        assert sentence(report) == "op end-server ended the process that forks those of checks, twice"
+        assert verdicts(await beside) == []
+
+    in_a_pool(test, count=2)
+
+
+def test_a_fork_server_that_an_op_has_stopped_is_replaced() -> None:
+    async def test(pool: CheckPool) -> None:
+        await check(pool, "stop-server")
+        assert verdicts(await check(pool, "nothing")) == []
 
     in_a_pool(test)
