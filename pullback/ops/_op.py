@@ -106,7 +106,7 @@ class Op:
             self._check_names()
             self._check_slots()
             if not callable(self.batching):
-                check_batching(self.batching, self.shared, self.inputs, self.outputs, varies=False)
+                self._check_batching(self.batching, varies=False)
             self._check_attributes()
             self._check_functions()
             for values in (dict[str, Any](), *(example.attrs for example in self.examples)):
@@ -142,6 +142,14 @@ class Op:
 
     def _repr_html_(self) -> str:
         return html_of(self, list(self.attrs.model_fields))
+
+    def _check_batching(self, batching: object, *, varies: bool) -> None:
+        """Raise ``ValueError`` for rows that the slots do not have, with all inputs or without the optional ones."""
+        always = [slot for slot in self.inputs if not slot.optional]
+        for inputs in (self.inputs, always) if self.optional_names else (self.inputs,):
+            names = [slot.name for slot in inputs]
+            shared = tuple([name for name in self.shared if name in names or name not in self.optional_names])
+            check_batching(batching, shared, inputs, self.outputs, varies=varies)
 
     def _check_names(self) -> None:
         for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):
@@ -291,7 +299,7 @@ class Op:
         if not callable(self.batching):
             return self.batching
         batching = self.batching(self.attrs.model_construct(**attrs.static()))
-        check_batching(batching, self.shared, self.inputs, self.outputs, varies=True)
+        self._check_batching(batching, varies=True)
         return batching
 
     def dtype_of(self, slot: Input | Output, dtype: str, second: str = "") -> str:

@@ -55,6 +55,13 @@ class Mutant:
 
 
 MUTANTS = (
+    # Optional inputs, and the second type variable.
+    Mutant(
+        "report.py",
+        "for one in variants(op) if",
+        "for one in variants(op)[:1] if",
+        ("a slope that is wrong without an input", "indices of int64 that overwrite each other"),
+    ),
     # Numbers that others hide.
     Mutant("balance.py", "direction * 2.0 ** -_power(size)", "direction", ("an output in small units, 1 % off",)),
     Mutant(

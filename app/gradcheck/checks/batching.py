@@ -16,6 +16,7 @@ from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import ANY_SHAPE, Array, Batching, Op
 from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.ops._batching import check_batching
 
 NAME = "batching"
 UNCLAIMED = "the op does not claim that requests may share a call"
@@ -63,6 +64,7 @@ def _undeclared(target: Target) -> Iterator[str]:
         return
     for batching, shared in _candidates(target.op):
         with suppress(ValueError, PullbackError):
+            check_batching(batching, shared, target.op.inputs, target.op.outputs, varies=False)
             claimed = replace(target, op=replace(target.op, batching=batching, shared=shared))
             comparison = Comparison(Place(NAME, dtype=target.widest), target.options.tolerances)
             company = Company.of(claimed)

@@ -244,6 +244,33 @@ OPS = collected(
     ),
     Hard(
         structured(
+            "optional_bias",
+            handwritten(
+                lambda x, w, b: tf.sin(x) * w if b is None else tf.sin(x) * w + b,
+                lambda x, w, b, dy: (tf.cos(x) * w * dy, tf.sin(x) * dy, dy),
+            ),
+            lambda x, w, b: np.sin(x) * w + (0 if b is None else b),
+            {"x": [0.5, -1.0], "w": [2.0, 0.25], "b": [1.0, -0.5]},
+            inputs=(Input("x", BOTH), Input("w", BOTH), Input("b", BOTH, optional=True)),
+            outputs=(Output("y", BOTH),),
+            batching="elementwise",
+        ),
+    ),
+    Hard(
+        structured(
+            "gathered",
+            lambda x, i: tf.gather(x, i % tf.size(x, out_type=i.dtype)),
+            lambda x, i: x[i % len(x)],
+            {"x": [0.5, -1.0, 2.0], "i": [2, 0, 2]},
+            inputs=(
+                Input("x", BOTH, ("N",)),
+                Input("i", ("int32", "int64"), ("M",), differentiable=False, domain=(0.0, 3.0)),
+            ),
+            outputs=(Output("y", BOTH, ("M",)),),
+        ),
+    ),
+    Hard(
+        structured(
             "attention",
             attention,
             attention_reference,
