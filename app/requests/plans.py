@@ -265,7 +265,9 @@ class Plans:
         for name in FIELDS:
             if isinstance(bare.get(name), dict):
                 values = cast("dict[str, Any]", bare[name])
-                bare[name] = dict.fromkeys(values) | dtypes_of({slot: values[slot] for slot in second & values.keys()})
+                bare[name] = dict.fromkeys(values)
+                if second:
+                    bare[name] |= dtypes_of({slot: values[slot] for slot in second & values.keys()})
         try:
             # As JSON, because the orders 1, 1.0 and true are equal in Python and must have different keys.
             key = operation.name, orjson.dumps(bare)
