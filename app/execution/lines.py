@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -15,7 +16,7 @@ from app.autodiff.packing import Packing
 from app.errors import DeadlinePassed, Overloaded, too_late
 from app.execution.fairness import Admission
 from app.execution.members import PATIENCE_S, Call, Group, Member
-from app.execution.scheduler import Scheduler
+from app.execution.scheduler import Queue, Scheduler, Ticket
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import NotTraced
 
@@ -32,17 +33,18 @@ class _Turn:
     calls: Sequence[Call[Any]]
     done: int = 0
     failed: dict[Call[Any], BaseException] = field(default_factory=dict[Call[Any], BaseException])
-    task: asyncio.Future[None] | None = None
+    ticket: Ticket | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def first(self) -> Member:
+        """The first member, which is whose turn it is."""
+        return self.calls[0].members[0]
 
     @property
     def members(self) -> Iterable[Member]:
         """The members of all calls."""
         return chain.from_iterable(call.members for call in self.calls)
-
-    def cancel(self) -> None:
-        """End the turn."""
-        if self.task is not None:
-            self.task.cancel()
 
     def work(self, checkpoint: Checkpoint) -> None:
         """Run the calls, at least one, while there is time; raises ``NotTraced``, and what ``checkpoint`` raises."""
@@ -87,7 +89,6 @@ class Lines:
         """Start with none. ``note`` gets the packing, the units and the seconds of each call."""
         self._scheduler, self._admission, self._note = scheduler, Admission(places), note
         self._lines: dict[Group[Any], _Line] = {}
-        self._tasks = set[asyncio.Task[None]]()  # the loop keeps only weak references
 
     @property
     def taken(self) -> int:
@@ -98,9 +99,6 @@ class Lines:
         """Let members wait for the thread, as far as there are places."""
         if (line := self._lines.get(group)) is None:
             line = self._lines[group] = _Line(group)
-            task = asyncio.get_running_loop().create_task(self._serve(line))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
         for member in members:
             try:
                 if not member.may_wait:
@@ -111,41 +109,72 @@ class Lines:
             else:
                 member.on_release = partial(self._release, line, member)
                 line.waiting.append(member)
+        if line.turn is None:
+            self._begin(line)
 
-    async def _serve(self, line: _Line) -> None:
-        """Take turns until no member of a line waits."""
-        try:
-            while line.waiting:
-                await self._take_turn(line)
-        except Exception:
-            logger.exception("a line of evaluations failed")
-        finally:
+    def _begin(self, line: _Line) -> None:
+        """Begin the next turn of a line; drop a line without members."""
+        if not line.waiting:
             del self._lines[line.group]
-            self._end(line, line.waiting, too_late())
-
-    async def _take_turn(self, line: _Line) -> None:
+            return
         turn = line.turn = line.take()
-        first, taken = turn.calls[0].members[0], [*turn.members]
-        run = self._scheduler.run(turn.work, queue="short", deadline=first.latest, owner=first.owner)
-        turn.task, error = asyncio.ensure_future(run), too_late()
         try:
-            await asyncio.wait([turn.task])
-            failure = error if turn.task.cancelled() else turn.task.exception()
-            done, rest = turn.calls[: turn.done], turn.calls[turn.done :]
-            if failure is None:
-                line.waiting.extendleft(member for call in reversed(rest) for member in reversed(call.members))
-                taken = [member for call in done for member in call.members]
-            error = failure or error
-            for call in done:
-                if call in turn.failed:
-                    fail(line.group, call.members, turn.failed[call])
-                    continue
-                if call.seconds:
-                    self._note(line.group.packing, call.units, call.seconds)
-                call.finish()
-        finally:
-            line.turn = None
-            self._end(line, taken, error)
+            self._submit(line, turn, "short")
+        except Overloaded as error:
+            del self._lines[line.group]
+            self._end(line, [*turn.members, *line.waiting], error)
+        else:
+            left_s = turn.first.latest - time.monotonic()
+            turn.timer = asyncio.get_running_loop().call_later(left_s, self._finish, line, turn)
+
+    def _submit(self, line: _Line, turn: _Turn, queue: Queue) -> None:
+        """Queue a turn for the thread; raises ``Overloaded``."""
+        loop, first = asyncio.get_running_loop(), turn.first
+        turn.ticket = self._scheduler.submit(turn.work, queue=queue, deadline=first.latest, owner=first.owner)
+
+        def on_end(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(self._finish, line, turn)
+
+        turn.ticket.future.add_done_callback(on_end)
+
+    def _finish(self, line: _Line, turn: _Turn) -> None:
+        """Give the members of a turn their results, at its end, its deadline, or when nobody waits; begin the next."""
+        ticket = turn.ticket
+        if line.turn is not turn or ticket is None:
+            return  # it has been finished already
+        if not ticket.future.done():
+            self._scheduler.abandon(ticket)
+        failure = ticket.future.exception() if ticket.future.done() else too_late()
+        if isinstance(failure, NotTraced):
+            try:
+                self._submit(line, turn, "compile")
+            except Overloaded as error:
+                failure = error
+            else:
+                return
+        if turn.timer is not None:
+            turn.timer.cancel()
+        taken, done, rest = [*turn.members], turn.calls[: turn.done], turn.calls[turn.done :]
+        if failure is None:
+            line.waiting.extendleft(member for call in reversed(rest) for member in reversed(call.members))
+            taken = [member for call in done for member in call.members]
+        try:
+            self._give_results(turn, done)
+        except Exception:
+            logger.exception("evaluations have no results")
+        line.turn = None
+        self._end(line, taken, failure or too_late())
+        self._begin(line)
+
+    def _give_results(self, turn: _Turn, calls: Iterable[Call[Any]]) -> None:
+        for call in calls:
+            if call in turn.failed:
+                fail(call.group, call.members, turn.failed[call])
+                continue
+            if call.seconds:
+                self._note(call.group.packing, call.units, call.seconds)
+            call.finish()
 
     def _end(self, line: _Line, members: Iterable[Any], error: BaseException) -> None:
         """Give back the places of members, and an error to those without a result."""
@@ -161,7 +190,7 @@ class Lines:
             self._admission.give(member.owner)
             member.on_release = None
         elif line.turn is not None and all(each.is_done for each in line.turn.members):
-            line.turn.cancel()
+            self._finish(line, line.turn)
 
 
 def fitting(members: deque[Any], units: int, until: float = math.inf) -> list[Any]:

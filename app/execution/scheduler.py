@@ -54,13 +54,14 @@ class Overrun(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Ticket:
-    """A piece of an op's work, and whether its caller still waits.
+class Ticket:
+    """A piece of an op's work in a queue, the ``future`` of its result, and whether its caller still waits.
 
     ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``.
     """
 
     work: Callable[[Checkpoint], Any]
+    queue: Queue
     deadline: float
     owner: str
     counters: Counters
@@ -96,8 +97,8 @@ class Scheduler:
     def __init__(self, waiting: int) -> None:
         """Queue at most ``waiting`` pieces of work."""
         self._admission = Admission(waiting)
-        self._queues: dict[Queue, RoundRobin[_Ticket]] = {queue: RoundRobin() for queue in LEFT_TO_COMPILE}
-        self._running: dict[Queue, list[_Ticket]] = {queue: [] for queue in LEFT_TO_COMPILE}
+        self._queues: dict[Queue, RoundRobin[Ticket]] = {queue: RoundRobin() for queue in LEFT_TO_COMPILE}
+        self._running: dict[Queue, list[Ticket]] = {queue: [] for queue in LEFT_TO_COMPILE}
         self._lock = threading.Lock()
         self._changed = {queue: threading.Condition(self._lock) for queue in LEFT_TO_COMPILE}
         self._ended = False
@@ -129,25 +130,59 @@ class Scheduler:
         ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no more of the owner's work may
         wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and the errors of ``work``.
         """
-        ticket = _Ticket(work, deadline, owner, counters)
+        ticket = self.submit(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
         del work
         try:
             while True:
-                self._enter(queue, ticket)
                 try:
                     async with asyncio.timeout(deadline - time.monotonic()):
                         return await asyncio.wrap_future(ticket.future)
                 except NotTraced:
-                    queue, ticket = "compile", _Ticket(ticket.work, deadline, owner, counters)
+                    work = ticket.work
+                    ticket = self.submit(work, queue="compile", deadline=deadline, owner=owner, counters=counters)
+                    del work
         except TimeoutError:
             raise too_late() from None
         finally:
             if ticket.running is None or not ticket.future.done():
-                self._abandon(queue, ticket)
+                self.abandon(ticket)
             else:
                 # An error keeps the frame of the ticket, which would keep the error.
                 del ticket.future
             del ticket  # an error keeps the frames that it passes, and this frame would keep the tensors
+
+    def submit(
+        self,
+        work: Callable[[Checkpoint], Any],
+        *,
+        queue: Queue,
+        deadline: float,
+        owner: str,
+        counters: Counters = NOT_RECORDED,
+    ) -> Ticket:
+        """Queue ``work(checkpoint)`` and return its ticket, whose future gets the result, or ``NotTraced``.
+
+        A caller that waits no more, at the latest at the deadline, abandons the ticket. Raises ``Overloaded``.
+        """
+        ticket = Ticket(work, queue, deadline, owner, counters)
+        with self._lock:
+            # Work that an idle thread starts at once needs no place.
+            ticket.takes_place = not self._may_start(queue, owner) or bool(self._queues[queue])
+            if ticket.takes_place:
+                self._admission.take(owner)
+            self._queues[queue].put(owner, ticket)
+            self._changed[queue].notify()
+        return ticket
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Cancel work that no caller waits for; remove it from the queue, where it would keep its tensors and place."""
+        with self._lock:
+            if self._queues[ticket.queue].remove(ticket.owner, ticket) and ticket.takes_place:
+                self._admission.give(ticket.owner)
+            ticket.abandoned = True
+            self._changed[ticket.queue].notify()  # the owner may start other work
+        if ticket.running is not None:
+            ticket.running.cancel()
 
     @property
     def waiting(self) -> int:
@@ -168,32 +203,13 @@ class Scheduler:
         now = time.monotonic()
         found = list[Overrun]()
         with self._lock:
-            running: list[tuple[Queue, _Ticket]] = [
+            running: list[tuple[Queue, Ticket]] = [
                 (queue, ticket) for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]
             ]
         for queue, ticket in running:
             if (block := ticket.running) is not None and (late := now - ticket.deadline) > 0:
                 found.append(Overrun(late, ticket.owner, queue, block.thread, block.cpu_s, block.is_uninterrupted))
         return found
-
-    def _enter(self, queue: Queue, ticket: _Ticket) -> None:
-        with self._lock:
-            # Work that an idle thread starts at once needs no place.
-            ticket.takes_place = not self._may_start(queue, ticket.owner) or bool(self._queues[queue])
-            if ticket.takes_place:
-                self._admission.take(ticket.owner)
-            self._queues[queue].put(ticket.owner, ticket)
-            self._changed[queue].notify()
-
-    def _abandon(self, queue: Queue, ticket: _Ticket) -> None:
-        """Cancel work that no caller waits for; remove it from the queue, where it would keep its tensors and place."""
-        with self._lock:
-            if self._queues[queue].remove(ticket.owner, ticket) and ticket.takes_place:
-                self._admission.give(ticket.owner)
-            ticket.abandoned = True
-            self._changed[queue].notify()  # the owner may start other work
-        if ticket.running is not None:
-            ticket.running.cancel()
 
     def _may_start(self, queue: Queue, owner: str) -> bool:
         """Return whether a thread of a queue may start work of an owner."""
@@ -216,7 +232,7 @@ class Scheduler:
                 self._changed[queue].notify_all()
             del ticket  # or it would keep its tensors until the next ticket
 
-    def _take(self, queue: Queue) -> _Ticket | None:
+    def _take(self, queue: Queue) -> Ticket | None:
         """Wait for work of a queue that may start, and take it; return ``None`` at the end."""
         waiting = self._queues[queue]
         with self._lock:
