@@ -99,6 +99,7 @@ class Lines:
         """Let members wait for the thread, as far as there are places."""
         if (line := self._lines.get(group)) is None:
             line = self._lines[group] = _Line(group)
+            self._begin_soon(line)
         for member in members:
             try:
                 if not member.may_wait:
@@ -109,8 +110,11 @@ class Lines:
             else:
                 member.on_release = partial(self._release, line, member)
                 line.waiting.append(member)
-        if line.turn is None:
-            self._begin(line)
+
+    def _begin_soon(self, line: _Line) -> None:
+        """Begin the next turn in two iterations of the event loop, which read the requests that have arrived."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._begin, line)
 
     def _begin(self, line: _Line) -> None:
         """Begin the next turn of a line; drop a line without members."""
@@ -165,7 +169,7 @@ class Lines:
             logger.exception("evaluations have no results")
         line.turn = None
         self._end(line, taken, failure or too_late())
-        self._begin(line)
+        self._begin_soon(line)
 
     def _give_results(self, turn: _Turn, calls: Iterable[Call[Any]]) -> None:
         for call in calls:
