@@ -38,6 +38,7 @@ class CheckOptions(TypedDict, total=False):
     by default 1 and 2; ``seed`` fixes the random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``,
     widens every comparison on top of error bars and rounding; ``budget_s`` and ``deadline``, in seconds, end the
     checks, and what is not checked by then is in the report. The deadline includes the way to the service and back.
+    With ``strict_claims``, doubtful declarations of an op are failures instead of notes.
     With ``record``, the reports of the checks of many ops have what the ops compute, in ``document["record"]``.
     """
 
@@ -50,6 +51,7 @@ class CheckOptions(TypedDict, total=False):
     tolerances: Mapping[str, float] | None
     budget_s: float | None
     record: bool | None
+    strict_claims: bool | None
     deadline: float | None
 
 

@@ -7,6 +7,7 @@ pytest-xdist can run any of them.
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pullback.calls import CheckOptions
     from pullback.local_checks import LocalChecks
     from pullback.reports import Check, Report
 
 CHECKS = (
-    *("contract", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second", "sizes"),
-    *("attributes", "linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite", "cost"),
+    *("contract", "declarations", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second"),
+    *("sizes", "attributes", "linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite"),
+    "cost",
 )
 """The checks of ``pullback check`` with its default orders."""
 # A page takes the vocabulary of ops, or defines one: this finds it without running it.
@@ -33,10 +36,11 @@ class CheckFailed(Exception):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--pullback`` and ``--pullback-seed``."""
+    """Add the options of the plugin."""
     group = parser.getgroup("pullback", "checks of TensorFlow ops with custom gradients")
     group.addoption("--pullback", action="store_true", help="collect the pages of ops, with a test for each check")
     group.addoption("--pullback-seed", type=int, default=0, help="seed of the random draws of the checks")
+    group.addoption("--pullback-strict-claims", action="store_true", help="fail for doubtful declarations of ops")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +92,9 @@ class CheckItem(pytest.Item):
         if verdicts & {"fail", "error"} or ("inconclusive" in verdicts and "pass" not in verdicts):
             wrong = [entry for entry in entries if entry.verdict in ("fail", "error", "inconclusive")]
             raise CheckFailed("\n".join(text_of(found.op, wrong)))
+        for entry in entries:
+            if entry.note:
+                warnings.warn(pytest.PytestWarning(f"{found.op}: {entry.sentence}"), stacklevel=1)
         if verdicts == {"skipped"}:
             pytest.skip(entries[0].sentence)
 
@@ -104,18 +111,22 @@ class CheckItem(pytest.Item):
         reports = self.session.stash.setdefault(REPORTS, {})
         if self.path not in reports:
             items = (item for item in self.session.items if isinstance(item, CheckItem) and item.path == self.path)
-            seed = int(self.config.getoption("pullback_seed") or 0)
-            reports[self.path] = check_page(_checker(self.session), self.path, [item.name for item in items], seed)
+            options: CheckOptions = {
+                "checks": [item.name for item in items],
+                "seed": int(self.config.getoption("pullback_seed") or 0),
+                "strict_claims": bool(self.config.getoption("pullback_strict_claims")),
+            }
+            reports[self.path] = check_page(_checker(self.session), self.path, options)
         return reports[self.path]
 
 
-def check_page(checker: "LocalChecks", page: Path, names: Iterable[str], seed: int) -> "Report | str":
-    """Return the report on the op of a page with these checks, or why there is none."""
+def check_page(checker: "LocalChecks", page: Path, options: "CheckOptions") -> "Report | str":
+    """Return the report on the op of a page with these options, or why there is none."""
     from pullback.cli.reproduction import runnable_without_service  # noqa: PLC0415 - as below
     from pullback.reports import Report, Start  # noqa: PLC0415 - pytest loads this module in runs without a page
 
     reason = "the checks ended without a report"
-    events = checker.checks([page], None, {"checks": list(names), "seed": seed})
+    events = checker.checks([page], None, options)
     for event in runnable_without_service(events, [page]):
         if isinstance(event, Report):
             return event

@@ -7,6 +7,9 @@ from typing import Any, TypeAlias
 
 from pullback.errors import problem
 
+SHOWN = ("fail", "error", "inconclusive")
+"""The verdicts of the checks that a report shows one by one."""
+
 
 @dataclass(frozen=True)
 class Worst:
@@ -45,6 +48,8 @@ class Check:
 
     ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
 
+    A ``note`` is about a doubtful declaration of the op; its verdict is pass, or fail with ``strict_claims``.
+
     A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
     """
 
@@ -66,6 +71,7 @@ class Check:
     places: list[Place]
     reproduce: str | None = None
     shows: str | None = None
+    note: bool = False
 
     def __repr__(self) -> str:
         from pullback.places import place  # noqa: PLC0415 - it imports this module
@@ -109,7 +115,7 @@ class Report:
     coverage: list[Coverage] = field(default_factory=list[Coverage])
 
     def __repr__(self) -> str:
-        findings = [repr(check) for check in self.checks if check.verdict in ("fail", "error", "inconclusive")]
+        findings = [repr(check) for check in self.checks if check.verdict in SHOWN or check.note]
         return "\n  ".join([f"Report({self.verdict}: {self.sentence})", *findings])
 
     def _repr_html_(self) -> str:
@@ -259,6 +265,7 @@ def _check(entry: Mapping[str, Any]) -> Check:
         places=places,
         reproduce=entry.get("reproduce"),
         shows=entry.get("shows"),
+        note=entry.get("note", False),
     )
 
 

@@ -32,7 +32,7 @@ class Job:
         """Whether nothing of the op is left out, and no tolerance is added, so that the verdict is one on the op."""
         options = self.options
         choices = (self.checks, self.inputs, self.attrs, options.dtypes, options.modes)
-        is_exact = options.absolute == options.relative == 0
+        is_exact = options.absolute == options.relative == 0 and not options.strict_claims
         return all(choice is None for choice in choices) and {1, 2} <= {*options.orders} and is_exact
 
     def report(self, op: Op) -> Report:

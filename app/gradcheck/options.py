@@ -13,7 +13,7 @@ class Options:
 
     With ``record``, values and derivatives are recorded as well. ``absolute`` and ``relative`` widen every comparison
     of numbers. ``work`` is the most numbers that one numeric derivative may evaluate; ``devices`` maps our names to
-    TensorFlow's, and the others are compared with the first.
+    TensorFlow's, and the others are compared with the first. With ``strict_claims``, notes on declarations fail.
     """
 
     devices: Mapping[str, str]
@@ -26,6 +26,7 @@ class Options:
     work: int = 1 << 24
     max_elements: int = 1 << 22
     record: bool = False
+    strict_claims: bool = False
 
     @property
     def tolerances(self) -> Tolerances:

@@ -279,6 +279,8 @@ class Report:
         else:
             parts = [f"{counted(count['pass'], 'check')} passed"]
         parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
+        notes = sum(entry["note"] for entry in entries)
+        parts += [counted(notes, "note")] if notes and not failed else []
         parts += [f"{count['error']} broke off"] if count["error"] else []
         parts += [f"{unfinished} not run: out of time"] if unfinished else []
         return f"{self.op.name}: {', '.join(parts)}"

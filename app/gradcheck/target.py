@@ -14,8 +14,8 @@ from app.autodiff.binding import Decode, bind, bind_attrs
 from app.autodiff.derivatives import Kind, values_of
 from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
+from app.gradcheck import choices, rounding
 from app.gradcheck import points as points_of
-from app.gradcheck import rounding
 from app.gradcheck.balance import balanced
 from app.gradcheck.options import Options
 from app.gradcheck.reference import has_reference, is_singular
@@ -54,6 +54,11 @@ class Target:
     """Called between evaluations of the op; an exception that it raises ends the work."""
     has_failed_second: bool = False
     """Whether check contract found that the second order fails."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a check that runs once for an op runs here: at the first example, unless attributes are given."""
+        return not self.are_attrs_given and dict(self.attrs) in choices.of_examples(self.op)[:1]
 
     @cached_property
     def batching(self) -> Batching:

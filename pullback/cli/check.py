@@ -54,6 +54,9 @@ def check(
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
     ] = None,
     config: Annotated[str | None, typer.Option(help="The config or parameters of a server's model, as JSON.")] = None,
+    strict_claims: Annotated[
+        bool, typer.Option("--strict-claims", help="Fail for doubtful declarations, which are notes otherwise.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -89,6 +92,7 @@ def check(
         "device": device,
         "tolerances": {"absolute": absolute, "relative": relative},
         "budget_s": seconds,
+        "strict_claims": strict_claims or None,
         "record": save is not None or against is not None or None,
     }
     before = None if against is None else read_baseline(against, seed)
@@ -99,7 +103,10 @@ def check(
         if servers:
             events = events_of(
                 servers,
-                of_ops={"--dtype": dtype, "--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
+                of_ops={
+                    **{"--dtype": dtype, "--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
+                    "--strict-claims": strict_claims,
+                },
                 inputs=inputs or (),
                 config=config,
                 budget=budget,

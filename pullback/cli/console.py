@@ -11,7 +11,10 @@ INTERRUPTED = 130
 UNFOLDED = 10_000
 """The width where there is no terminal: lines are never folded."""
 INDENT = "  "
-STYLES = {"pass": "green", "fail": "red", "error": "magenta", "inconclusive": "yellow", "skipped": "dim"}
+STYLES = {
+    **{"pass": "green", "fail": "red", "error": "magenta", "inconclusive": "yellow"},
+    **{"skipped": "dim", "note": "cyan"},
+}
 
 
 class PipeConsole(Console):

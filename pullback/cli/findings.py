@@ -15,14 +15,15 @@ OUT_OF_TIME = "not run: out of time"
 def print_findings(out: Console, reports: Iterable[Report], *, quiet: bool = False) -> None:
     """Print all failures with their worst element, faults of the checker, and checks that ran out of time.
 
-    Unless ``quiet``, print inconclusive checks with the reason too.
+    Unless ``quiet``, print inconclusive checks with the reason, and notes on declarations, too.
     """
     shown = ("fail", "error") if quiet else ("fail", "error", "inconclusive")
     for report in reports:
         for check in report.checks:
-            if check.verdict in shown:
-                what = f"{report.op} {place(check)}"
-                _print(out, check.verdict, what, check.sentence, lines(check), command=check.reproduce)
+            is_note = check.note and check.verdict == "pass" and not quiet
+            if check.verdict in shown or is_note:
+                what, verdict = f"{report.op} {place(check)}", "note" if is_note else check.verdict
+                _print(out, verdict, what, check.sentence, lines(check), command=check.reproduce)
         _print_unfinished(out, report)
 
 

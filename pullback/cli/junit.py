@@ -44,6 +44,8 @@ def _case(op: str, check: Check) -> ET.Element:
         kind = {"fail": "failure", "error": "error"}.get(check.verdict, "skipped")
         message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
         ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(findings.lines(check))) or None
+    elif check.note:
+        ET.SubElement(case, "system-out").text = _text(f"note: {check.sentence}")
     return case
 
 

@@ -81,7 +81,8 @@ class Place:
 class Finding:
     """The result of one check at one place: its verdict, a sentence, the worst element and how to reproduce it.
 
-    ``attrs`` are the op's attributes, ``None`` for those that the check was asked to run with.
+    ``attrs`` are the op's attributes, ``None`` for those that the check was asked to run with. A
+    ``note`` is about a doubtful declaration of the op.
     """
 
     place: Place
@@ -93,6 +94,7 @@ class Finding:
     worst: Element | None = None
     reproduction: Reproduction | None = None
     attrs: Mapping[str, Any] | None = None
+    note: bool = False
 
     @property
     def compared(self) -> int:
@@ -104,6 +106,7 @@ class Finding:
         return {
             **asdict(self.place),
             "verdict": self.verdict,
+            "note": self.note,
             "sentence": self.sentence,
             "points": self.points,
             "compared": self.compared,

@@ -8,13 +8,12 @@ from pullback.html.plots import bars_off, beside, distances
 from pullback.html.style import SIGNS, STYLE
 from pullback.html.tree import element, header, markup
 from pullback.places import place, summary
-from pullback.reports import Check, Report, Worst
+from pullback.reports import SHOWN, Check, Report, Worst
 
 MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
 """The most findings that are written out, and the most rows of the table of checks."""
 NOT_RUN = "not run"
 TITLES = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
-TOLD = ("fail", "error", "inconclusive")
 
 
 def fragment(report: Report) -> str:
@@ -29,7 +28,7 @@ def verdict(text: str) -> ET.Element:
 
 def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
     """Return the elements of a report; ``anchor`` is the id that links lead to."""
-    told = [check for check in report.checks if check.verdict in TOLD]
+    told = [check for check in report.checks if check.verdict in SHOWN or check.note]
     facts = f"{counted(report.points, 'number')}, {counted(report.evaluations, 'evaluation')}, {report.seconds:.2f} s"
     parts = [
         element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
@@ -59,7 +58,8 @@ def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
 
 
 def _finding(check: Check) -> ET.Element:
-    parts = [element("h3", verdict(check.verdict), f" {place(check)}"), element("p", check.sentence)]
+    heading = f" {place(check)}{': a note' if check.note else ''}"
+    parts = [element("h3", verdict(check.verdict), heading), element("p", check.sentence)]
     if places := summary(check.places):
         parts.append(element("p", places, class_="dim"))
     if check.inconclusive:

@@ -96,6 +96,14 @@ def test_quiet_prints_only_failures() -> None:
     assert out.endswith(gone)
 
 
+def test_a_note_is_told_although_the_op_passes() -> None:
+    noted = report("smooth", check(check="declarations", sentence="x declares a kink at 0", note=True))
+    assert "NOTE smooth declarations, dy/dx, order 1, float64, graph, cpu\n  x declares a kink at 0\n" in output(noted)
+    assert "NOTE" not in output(noted, quiet=True)
+    strict = report("smooth", check("fail", check="declarations", note=True, worst=None))
+    assert "FAIL smooth declarations" in output(strict, quiet=True)
+
+
 def test_a_terminal_gets_coloured_lines() -> None:
     out = output(PASSING, FAILING, INCONCLUSIVE, terminal=True)
     assert "\x1b[32msquare: pass" in out
@@ -156,7 +164,19 @@ def test_a_wrong_gradient_has_an_exit_code(
 def test_check_sends_its_options(run: Any, fake_server: Any) -> None:
     server = fake_server(event_stream(*stream(PASSING)))
     options = ["--dtype", "float32", "--dtype", "float64", "--mode", "eager", "--order", "1", "--check", "adjoint"]
-    run("check", "square", *options, "--seed", "3", "--device", "cpu", "--relative", "0.5", url=server.url)
+    run(
+        "check",
+        "square",
+        *options,
+        "--seed",
+        "3",
+        "--device",
+        "cpu",
+        "--relative",
+        "0.5",
+        "--strict-claims",
+        url=server.url,
+    )
     assert server.requests[0][2] == {
         "ops": ["square"],
         "dtypes": ["float32", "float64"],
@@ -166,6 +186,7 @@ def test_check_sends_its_options(run: Any, fake_server: Any) -> None:
         "seed": 3,
         "device": "cpu",
         "tolerances": {"absolute": 0.0, "relative": 0.5},
+        "strict_claims": True,
     }
 
 

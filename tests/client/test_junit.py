@@ -12,9 +12,9 @@ from tests.client.documents import BROKEN, FAILING, LATE, PASSING, check, report
 
 
 def test_junit_can_be_parsed() -> None:
-    odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"))
+    odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"), check(note=True))
     root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)], {}))
-    assert root.attrib == {"name": "pullback", "tests": "7", "failures": "3", "errors": "0", "skipped": "2"} | {
+    assert root.attrib == {"name": "pullback", "tests": "8", "failures": "3", "errors": "0", "skipped": "2"} | {
         "time": root.attrib["time"]
     }
     assert [suite.attrib["name"] for suite in root] == ["square", "skewed", "odd"]
@@ -25,6 +25,7 @@ def test_junit_can_be_parsed() -> None:
     assert root[2][0][0].attrib["message"] == "�� < ]]> & �"
     assert root[2][1][0].tag == "skipped"
     assert root[2][1][0].attrib["message"].startswith("inconclusive: ")
+    assert str(root[2][2][0].text).startswith("note: dy/dx: pass")
     assert {case.attrib["classname"] for case in root[0]} == {"pullback.square"}
 
 

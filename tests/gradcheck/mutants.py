@@ -27,6 +27,7 @@ ORDERS = ("tests/gradcheck/test_orders.py",)
 ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
+DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SEEDS = ("tests/gradcheck/test_trust.py", "-k", "few_seeds")
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
@@ -121,6 +122,11 @@ MUTANTS = (
         "pass",
         ("one integer of ten, where half of the points have no value",),
     ),
+    Mutant("smoothness.py", "FIRST_ZERO = 16, 11", "FIRST_ZERO = 16, 17", tests=DECLARATIONS),
+    Mutant("smoothness.py", "ROUNDINGS, MOVES = 256.0", "ROUNDINGS, MOVES = 1e14", tests=DECLARATIONS),
+    Mutant("checks/declarations.py", "*choices.of_no_example(op, options.seed)", "", tests=DECLARATIONS),
+    Mutant("checks/declarations.py", "DRAWN, ALONE = 2, 12", "DRAWN, ALONE = 2, 0", tests=DECLARATIONS),
+    Mutant("checks/declarations.py", '"fail" if target.options.strict_claims', '"pass" if True', tests=DECLARATIONS),
     Mutant("choices.py", "return [*ends, *(", "return [*(", ("the limit at the lower bound of a number",)),
     # Sweeps.
     Mutant(

@@ -20,6 +20,7 @@ from tests.patience import PATIENCE_S
 
 CHECKS = [
     "contract",
+    "declarations",
     "mutation",
     "determinism",
     "retrace",
@@ -78,8 +79,8 @@ def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str
     assert found["verdict"] == "pass"
     assert list(dict.fromkeys(entry["check"] for entry in found["checks"])) == CHECKS
     others = {entry["check"]: entry["verdict"] for entry in found["checks"] if entry["verdict"] != "pass"}
-    # It has no attributes and one input, and a time is no proof.
-    assert others == {"attributes": "skipped", "subset": "skipped", "cost": "skipped"}
+    # It declares no kinks, has no attributes and one input, and a time is no proof.
+    assert others == {"declarations": "skipped", "attributes": "skipped", "subset": "skipped", "cost": "skipped"}
     assert {entry["dtype"] for entry in found["checks"]} == {"float32", "float64", "float16", "bfloat16"}
     assert {entry["mode"] for entry in found["checks"]} == {"graph", "eager", "xla", "v1"}
     assert sum(entry["evaluations"] for entry in found["checks"]) == found["evaluations"] > 0

@@ -8,6 +8,7 @@ from app.gradcheck.checks import (
     batching,
     contract,
     cost,
+    declarations,
     derivative,
     determinism,
     directions,
@@ -33,6 +34,7 @@ CHECKS: Mapping[str, Check] = {
     module.NAME: module.check
     for module in (
         contract,
+        declarations,
         mutation,
         determinism,
         retrace,

@@ -196,6 +196,7 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
         relative=request.tolerances.relative,
         work=engine.check_work,
         max_elements=engine.max_elements,
+        strict_claims=request.strict_claims,
         record=isinstance(request, ChecksRequest) and request.record,
     )
 

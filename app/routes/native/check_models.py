@@ -46,6 +46,7 @@ class _CheckOptions(BaseModel):
     device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: all, against the default device.")
     seed: int = Field(default=0, ge=0, lt=1 << 32, description="Seed of all random draws: same seed, same report.")
     tolerances: Tolerances = Tolerances()
+    strict_claims: bool = Field(default=False, description="Fail for doubtful declarations, which are notes otherwise.")
     budget_s: float | None = Field(
         default=None, gt=0, le=86400, description="Seconds after which the checks left are not run; omitted: no limit."
     )
@@ -138,6 +139,7 @@ class CheckEntry(BaseModel):
     reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
     shows: str | None = Field(description="What in the answer to that command is the number.")
     point: CheckedPoint | None = Field(description="The tensors of that command; null if there is none.")
+    note: bool = Field(description="Whether the finding is a note on a doubtful declaration of the op.")
     places: list[CheckPlace] = Field(description="All places of the finding; the counts and seconds are their sums.")
 
 
