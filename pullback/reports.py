@@ -86,13 +86,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many of the numbers of a check, of one order and dtype, could be compared."""
+    """How many of the numbers of a check, of one order and dtype, could be compared.
+
+    ``digits`` counts those that are right by the digits that the error bar leaves.
+    """
 
     check: str
     order: int | None
     dtype: str
     points: int
     compared: int
+    digits: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,7 +219,10 @@ def report(document: Mapping[str, Any]) -> Report:
     fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
     checks, unfinished = [_check(entry) for entry in document["checks"]], document.get("unfinished", 0)
     coverage = [
-        Coverage(**{name: entry[name] for name in ("check", "order", "dtype", "points", "compared")})
+        Coverage(
+            **{name: entry[name] for name in ("check", "order", "dtype", "points", "compared")},
+            digits={int(digits): count for digits, count in entry.get("digits", {}).items()},
+        )
         for entry in document.get("coverage", [])
     ]
     return Report(**fields, checks=checks, document=document, unfinished=unfinished, coverage=coverage)

@@ -7,7 +7,7 @@ numbers of the outputs too.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,8 @@ from app.gradcheck.sample import DRAWS, Sample
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from ops import Array
+from pullback.gradcheck.numeric import NO_DIGITS
+from pullback.gradcheck.verdict import ROUNDED
 
 # How different sizes are that hide a number, in powers of two; and the relative step that shows how sensitive numbers
 # are, and how many of them.
@@ -40,42 +42,49 @@ class Balanced(Sample):
     @cached_property
     def rounding(self) -> Rounding[Key]:
         """The rounding error that each of the values may have, in units of ``eps`` of its dtype, and their noise."""
-        scale, unit = rounding.measured_with(self.point.spec.dtype), rounding.eps(self.point.spec.dtype)
-        at, whole, half = self._with_errors(0.0, scale, scale / 2)
-        terms = rounding.terms_of(at[0], whole, half, scale)
-        of_all = rounding.measure(
-            self._evaluate, self._leaves, np.random.default_rng(0), elementwise=False, terms=terms
-        )
+        of_all, unit = super().rounding, rounding.eps(self.point.spec.dtype)
         pairs = [self._evaluate(self._leaves_off(step, DRAWS)) for step in (OFF, OFF / 2)]
         sums = max(max(leaf.shape, default=1) for leaf in self._leaves.values())
         bounds: dict[Key, Array] = {}
         for key, bound in of_all.bounds.items():
             with np.errstate(invalid="ignore", over="ignore"):
                 moved = [np.abs(np.asarray(one[key], np.float64) - two[key]) for one, two in zip(*pairs, strict=True)]
-                size = np.abs(np.asarray(self.values[key], np.float64)) + np.max(moved, axis=0) * 2 / OFF + terms[key]
+                size = of_all.scales[key] + np.max(moved, axis=0) * 2 / OFF
             # The noise is known of a typical number; that of the others is as large beside them.
             typical = float(np.median(size)) if size.size else 0.0
             noise = of_all.noises.get(key, 0.0) / (unit * typical) if typical else 0.0
             bounds[key] = np.fmin(bound, size * (rounding.ROUNDINGS * sums + rounding.NOISES * noise))
-        return Rounding(bounds, of_all.noises, of_all.terms)
+        return replace(of_all, bounds=bounds)
 
 
 def balanced(sample: Sample, checkpoint: Checkpoint) -> Iterator[Sample]:
-    """Yield samples at the same point with balanced directions; none where the sizes of all outputs are alike."""
+    """Yield samples at the same point with balanced directions; none where no number hides another."""
     outputs = _sizes_of_outputs(sample, checkpoint)
-    if not any(_spread(size) > HIDDEN for size in outputs.values()):
+    is_mixed = any(_spread(size) > HIDDEN for size in outputs.values())
+    if not is_mixed and not any(_hides(sample, name) for name in sample.vectors):
         return
-    dys = {name: _balance(dy, outputs[name]) for name, dy in sample.cotangents.items()}
+    dys = sample.cotangents
+    if is_mixed:
+        dys = {name: _balance(dy, outputs[name]) for name, dy in dys.items()}
     at = gradient(sample.point, dys).run()
     gradients = {name: np.abs(np.asarray(at[name], np.float64)) for name in sample.vectors}
     yield _with(sample, dys, gradients)
-    if any(_spread(size) > HIDDEN for size in gradients.values()):
+    if is_mixed and any(_spread(size) > HIDDEN for size in gradients.values()):
         for name, dy in dys.items():
             for i in np.argsort(outputs[name], axis=None)[:SINGLE] if dy.size > 1 else ():
                 one = np.where(np.arange(dy.size).reshape(dy.shape) == i, dy, 0).astype(dy.dtype)
                 single = {**{other: np.zeros_like(of) for other, of in dys.items()}, name: one}
                 found = gradient(sample.point, single).run()
                 yield _with(sample, single, {key: np.abs(np.asarray(found[key])) for key in sample.vectors})
+
+
+def _hides(sample: Sample, name: str) -> bool:
+    """Return whether numbers of a gradient are hidden by far larger ones: their bars are larger than what they are."""
+    key, dtype = ("gradients", name), sample.point.spec.dtype
+    size, bound = np.abs(np.asarray(sample.values[key], np.float64)), sample.error_bound(key, dtype)
+    scale = sample.rounding.scales[key]
+    is_small = (size > rounding.underflow(dtype)) & (size < 2.0**-HIDDEN * size.max(initial=0.0))
+    return bool((is_small & (bound > NO_DIGITS * size) & (bound > ROUNDED * scale)).any())
 
 
 def _with(sample: Sample, dys: Arrays, gradients: Arrays) -> Balanced:

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
+from app.gradcheck.balance import Balanced
 from app.gradcheck.claims import formula_values
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
 from app.gradcheck.points import size_of_numbers
@@ -54,6 +55,8 @@ class Gradient:
     """Whether to move coordinates one by one when each takes a separate row."""
     calls: Callable[[str], Calls] | None = None
     """The calls that reproduce each part."""
+    scales: Arrays = field(default_factory=dict[str, Array])
+    """How large the terms of each number are, if that is known."""
 
 
 def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
@@ -73,9 +76,9 @@ def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) 
     expected, bounds = formula_values(formula, inputs, elementwise=sample.is_elementwise)
     for name, part in gradient.parts.items():
         bound = gradient.bounds[name] + bounds[name]
-        calls = gradient.calls and gradient.calls(name)
+        calls, scale = gradient.calls and gradient.calls(name), gradient.scales.get(name)
         comparison, index = gradient.comparisons[name], sample.index(name)
-        comparison.add(part, expected[name], bound, x=inputs[name], index=index, calls=calls)
+        comparison.add(part, expected[name], bound, scale=scale, x=inputs[name], index=index, calls=calls)
 
 
 def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
@@ -122,7 +125,12 @@ def _compare_coordinates(
     def index_of(i: int) -> Index:
         return index(int(coordinates[i]))
 
-    where = {"x": x[coordinates], "index": index_of, "calls": calls}
+    scale = gradient.scales.get(name)
+    where = {
+        **{"x": x[coordinates], "index": index_of, "calls": calls},
+        "scale": None if scale is None else np.ravel(scale)[coordinates],
+        "indices": [index(int(i)) for i in coordinates] if isinstance(subsample, Balanced) else (),
+    }
     add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 
 
@@ -147,6 +155,7 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         numeric = estimate_twice(estimate, np.ones(count), analytic, bar)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
+        where["scale"] = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
         add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=usable_status(numeric), **where)
 
 

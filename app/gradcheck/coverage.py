@@ -1,5 +1,6 @@
 """Coverage: the share of the numbers that each check could compare, and the verdict on the op that follows."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,15 +12,21 @@ BY_SLOT = ("derivative", "second", "linearity")
 
 
 def shares(entries: Iterable[Document]) -> list[dict[str, Any]]:
-    """Return how many points there were, and how many were compared, by check, order and dtype."""
+    """Return how many points there were, and how many were compared to how many digits, by check, order and dtype."""
     counts: dict[tuple[str, int | None, str], list[int]] = {}
+    digits: dict[tuple[str, int | None, str], Counter[str]] = {}
     for entry in entries:
         if entry["points"] and entry["verdict"] != "skipped":
-            both = counts.setdefault((entry["check"], entry["order"], entry["dtype"]), [0, 0])
+            place = entry["check"], entry["order"], entry["dtype"]
+            both = counts.setdefault(place, [0, 0])
+            digits.setdefault(place, Counter()).update(entry["digits"])
             both[0] += entry["points"]
             both[1] += entry["compared"]
     return [
-        {"check": check, "order": order, "dtype": dtype, "points": points, "compared": compared}
+        {
+            **{"check": check, "order": order, "dtype": dtype, "points": points, "compared": compared},
+            "digits": dict(sorted(digits[check, order, dtype].items(), key=lambda item: int(item[0]))),
+        }
         for (check, order, dtype), (points, compared) in counts.items()
     ]
 

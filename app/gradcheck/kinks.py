@@ -83,9 +83,8 @@ def compare_one_sided(
         status = np.where(usable, Status.OK, Status.NO_DIGITS)
         status = np.where(np.isfinite(analytic) & np.isfinite(middle), status, Status.NOT_FINITE)
         allowed = half + numeric_bar + bar
-        comparisons[direction.alone].add(
-            np.nan_to_num(analytic), middle, allowed, status=status, **_where(sample, direction, kind)
-        )
+        where = _where(sample, direction, kind) | {"error": numeric_bar + bar, "scale": np.abs(middle) + half}
+        comparisons[direction.alone].add(np.nan_to_num(analytic), middle, allowed, status=status, **where)
 
 
 def _where(sample: Sample, direction: Direction, kind: Literal["gradients", "products"]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ops import MODES
 Document: TypeAlias = dict[str, Any]
 
 PLACE_FIELDS = ("attrs", "mode", "dtype", "device", "order", "output", "input")
-SUMMED_FIELDS = ("points", "compared", "evaluations", "seconds")
+SUMMED_FIELDS, COUNTED_FIELDS = ("points", "compared", "evaluations", "seconds"), ("inconclusive", "digits")
 _DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
 
 
@@ -32,9 +32,10 @@ def merge(entries: Iterable[Document]) -> list[Document]:
             merged.append(first)
         else:
             first |= {name: first[name] + entry[name] for name in SUMMED_FIELDS}
-            counts: Counter[str] = Counter(first["inconclusive"])
-            counts.update(entry["inconclusive"])
-            first["inconclusive"] = dict(counts)
+            for name in COUNTED_FIELDS:
+                counts: Counter[str] = Counter(first[name])
+                counts.update(entry[name])
+                first[name] = dict(counts)
             first["places"].append(place)
     for entry in merged:
         entry["seconds"] = round(entry["seconds"], 6)

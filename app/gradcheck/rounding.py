@@ -88,12 +88,14 @@ def measured_with(dtype: str) -> float:
 class Rounding(Generic[Q]):
     """The rounding error that each number of each result may have, in units of ``eps`` of its dtype, and its noise.
 
-    ``noises`` has the median over the numbers of a result, and ``terms`` the size of the terms of each number.
+    ``noises`` has the median over the numbers of a result, ``terms`` the size of the terms of each number and of those
+    around it, and ``scales`` that of its own terms alone.
     """
 
     bounds: dict[Q, Array]
     noises: dict[Q, float]
     terms: dict[Q, Array]
+    scales: dict[Q, Array]
 
 
 def measure(
@@ -127,7 +129,7 @@ def measure(
     for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
     sums = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)
-    bounds, sizes = dict[Q, Array](), dict[Q, Array]()
+    bounds, sizes, scales = dict[Q, Array](), dict[Q, Array](), dict[Q, Array]()
     for name, value in at.items():
         size = np.abs(np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0))
         largest = float(size.max(initial=0.0))
@@ -143,9 +145,9 @@ def measure(
             # Where most numbers are noisy, one without noise is so by chance.
             relative = np.divide(of_noise, stable, out=np.zeros_like(of_noise), where=stable > 0)
             of_noise = np.fmax(of_noise, np.median(relative) * stable)
-        sizes[name] = sums * stable
+        sizes[name], scales[name] = sums * stable, size + terms[name]
         bounds[name] = ROUNDINGS * sizes[name] + NOISES * of_noise
-    return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size}, sizes)
+    return Rounding(bounds, {name: float(np.median(size)) for name, size in noises.items() if size.size}, sizes, scales)
 
 
 def terms_of(

@@ -137,6 +137,10 @@ class Sample:
         """Return the values of one kind, such as the gradients, by name."""
         return {name: value for (of, name), value in self.values.items() if of == kind}
 
+    def scales(self, kind: str) -> dict[str, Array]:
+        """Return how large the values of one kind are, or the terms that they are made of, by name."""
+        return {name: self.rounding.scales[kind, name] for name in self.of_kind(kind)}
+
     def error_bounds(self, kind: str, dtype: str) -> dict[str, Array]:
         """Return the rounding errors that the values of one kind in ``dtype`` may have, by name."""
         return {name: self.error_bound((kind, name), dtype) for name in self.of_kind(kind)}

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import Console
@@ -21,6 +21,7 @@ VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 WIDTH_OF_BAR = 60
 # A step that has run for so long is named. The progress of such a step comes again every ten seconds.
 LONG_S = 9.0
+OF_DERIVATIVES, DIGITS = ("derivative", "second"), (10, 5)
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
 
@@ -80,13 +81,26 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Out
 
 def line(report: Report) -> str:
     """Return the line for one op."""
-    return f"{report.op}: {report.verdict} ({counts(report)}; {report.seconds:.2f} s)"
+    parts = [counts(report), *judged(report), f"{report.seconds:.2f} s"]
+    return f"{report.op}: {report.verdict} ({'; '.join(parts)})"
 
 
 def counts(report: Report) -> str:
     """Return the number of checks with each verdict: ``9 passed, 1 failed``."""
     numbers = ((verdict, report.count(verdict)) for verdict in VERDICTS)
     return ", ".join(f"{count} {WORDS.get(verdict, verdict)}" for verdict, count in numbers if count) or "no checks"
+
+
+def judged(report: Report) -> Iterator[str]:
+    """Yield how many derivatives were judged to how many digits: ``derivatives: 812 to 10 digits, 3 to fewer``."""
+    parts = [part for part in report.coverage if part.check in OF_DERIVATIVES and part.digits]
+    digits = [(digits, count) for part in parts for digits, count in part.digits.items()]
+    many, some = (sum(count for known, count in digits if known >= least) for least in DIGITS)
+    right, points = sum(count for _, count in digits), sum(part.points for part in parts)
+    found = {f"to {DIGITS[0]} digits": many, f"to {DIGITS[1]}": some - many, "to fewer": right - some}
+    found["inconclusive"] = points - sum(part.compared for part in parts)
+    if parts:
+        yield "derivatives: " + ", ".join(f"{count} {what}" for what, count in found.items() if count)
 
 
 def _record(outcome: Outcome, event: Event) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import COVERAGE, NO_DIGITS, Slopes, Status
 from pullback.gradcheck.verdict import Comparison
 
@@ -47,11 +46,9 @@ def add_slopes(
     with np.errstate(invalid="ignore"):
         size = np.maximum(np.abs(analytic), np.abs(numeric.value))
         is_near = np.abs(analytic - numeric.value) <= COVERAGE * numeric.error
-        conclusive = (is_near | (allowed <= NO_DIGITS * size)) & (numeric.status != Status.NO_DIGITS)
-        # Both count as 0.
-        are_lost = ~conclusive & (status == Status.OK) & (size <= floats.underflow(comparison.place.dtype))
-    status = np.where(are_lost, Status.UNDERFLOW, status)
-    comparison.add(analytic, numeric.value, allowed, status=status, conclusive=conclusive, **where)
+        error = np.where(is_near, COVERAGE * numeric.error, np.where(allowed <= NO_DIGITS * size, allowed, np.inf))
+        error = np.where(numeric.status == Status.NO_DIGITS, np.inf, error)
+    comparison.add(analytic, numeric.value, allowed, status=status, error=error, **where)
     comparison.evaluations += numeric.evaluations
 
 

@@ -20,8 +20,15 @@ NEAR_OVERFLOW = 1 / 16
 Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-LEAST = 0.02
-"""Of the numbers that have an expected value, at least this share must be compared."""
+LEAST, MOST = 0.05, 0.5
+"""Of the numbers that have an expected value, at least this share must be compared; the sentence says if most are not.
+"""
+ROUNDED = 2.0**-20
+"""A number counts as 0 if its error bar is at most this fraction of the terms that it is made of."""
+NAMED = 4
+"""How many numbers that can be judged nowhere a sentence names."""
+MOST_DIGITS = 15
+"""The digits of a number that is exact; no float has more."""
 UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT, Status.TOLERANCE})
 """Why such a number is not compared. Where the reason is another, such as a kink, there is no expected value."""
 
@@ -83,6 +90,8 @@ class Finding:
 
     ``attrs`` are the op's attributes, ``None`` for those that the check was asked to run with. A
     ``note`` is about a doubtful declaration of the op.
+    ``inconclusive`` counts the numbers that could not be compared by reason, and ``digits`` those that are right by the
+    digits that the error bar leaves.
     """
 
     place: Place
@@ -92,6 +101,7 @@ class Finding:
     evaluations: int = 0
     inconclusive: Mapping[str, int] = field(default_factory=dict[str, int])
     worst: Element | None = None
+    digits: Mapping[int, int] = field(default_factory=dict[int, int], kw_only=True)
     reproduction: Reproduction | None = None
     attrs: Mapping[str, Any] | None = None
     note: bool = False
@@ -112,6 +122,7 @@ class Finding:
             "compared": self.compared,
             "evaluations": self.evaluations,
             "inconclusive": dict(self.inconclusive),
+            "digits": {str(digits): count for digits, count in sorted(self.digits.items())},
             "worst": None if self.worst is None else self.worst.document(),
             "reproduce": self.reproduction and self.reproduction.command,
             "shows": self.reproduction and self.reproduction.shows,
@@ -135,9 +146,12 @@ class Comparison:
         self.place, self._tolerances = place, tolerances
         self.points = self.wrong = self.evaluations = 0
         self.inconclusive: Counter[str] = Counter()
+        self.digits: Counter[int] = Counter()
+        self._judged: dict[Index, bool] = {}
         self.worst: Element | None = None
         self._wrong_to_right: list[Array] = []
         self._worst_ratio = -1.0
+        self._least = floats.underflow(place.dtype) if place.dtype in FLOATS else 0.0
         self._high = floats.largest(place.dtype) if place.dtype in FLOATS else np.inf
         self._calls: Callable[[int], Reproducible] | None = None
         self._worst_at = 0
@@ -149,7 +163,9 @@ class Comparison:
         allowed: Array,
         *,
         status: Array | None = None,
-        conclusive: Array | bool = True,
+        error: Array | None = None,
+        scale: Array | None = None,
+        indices: Sequence[Index] = (),
         x: Array | None = None,
         index: Callable[[int], Index | None] | None = None,
         key: tuple[str | int, str] | None = None,
@@ -157,15 +173,21 @@ class Comparison:
     ) -> None:
         """Compare arrays of one shape, number by number, which may differ by ``allowed`` and the tolerances.
 
-        ``status`` says where there is nothing to compare with. Where the bar is too wide to be ``conclusive``, numbers
-        that agree prove nothing. ``index(i)`` returns the index of the i-th number. ``key`` names the value that the
-        numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces the i-th
+        ``status`` says where there is nothing to compare with. ``error`` is the error bar where ``allowed`` is another:
+        numbers that agree, and are smaller than their bar, prove nothing. They count as 0 where the bar is at the level
+        of rounding of their ``scale``: that of the terms they are made of, or of the largest number of the array.
+        ``index(i)`` returns the index of the i-th number. Each of the ``indices`` must be judged once: they are those
+        of numbers that are added several times, in directions that are made to show them. ``key`` names the value that
+        the numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces the i-th
         analytic number.
         """
         wide = (np.asarray(values, np.float64) for values in (analytic, numeric))
-        a, n, bar, proves = (np.ravel(v) for v in np.broadcast_arrays(*wide, allowed, conclusive))
+        a, n, bar, error = (
+            np.ravel(v) for v in np.broadcast_arrays(*wide, allowed, allowed if error is None else error)
+        )
         if not a.size:
             return
+        digits = _digits(a, n, error, scale)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             if analytic.dtype != np.bool_:
                 size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
@@ -175,12 +197,19 @@ class Comparison:
             finite = np.fmin(np.abs(a), np.abs(n))
             overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
             statuses = np.full(a.shape, Status.OK, dtype=object)
-            statuses[right & ~same & ~proves] = Status.NO_DIGITS
+            is_hidden = right & ~same & (digits < 0)
+            statuses[is_hidden] = Status.NO_DIGITS
+            # Both count as 0.
+            statuses[is_hidden & (np.fmax(np.abs(a), np.abs(n)) <= self._least)] = Status.UNDERFLOW
             # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
             statuses[overflows] = Status.NOT_FINITE
             if status is not None:
                 statuses = np.where(np.ravel(status) != Status.OK, np.ravel(status), statuses)
             known = statuses == Status.OK
+            self.digits.update(np.clip(digits[known & right], 0, MOST_DIGITS).astype(int).tolist())
+            for number, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
+                if status_of_it == Status.NO_DIGITS or (status_of_it == Status.OK and not is_zero):
+                    self._judged[number] = self._judged.get(number, False) or status_of_it == Status.OK
             self._wrong_to_right.append((a / n)[known & ~right])
         self.points += a.size
         self.wrong += int((known & ~right).sum())
@@ -204,7 +233,12 @@ class Comparison:
             return "fail"
         if not self.points:
             return "skipped"
-        return "pass" if is_enough(self.points, self.inconclusive) else "inconclusive"
+        return "pass" if is_enough(self.points, self.inconclusive) and not self._hidden else "inconclusive"
+
+    @property
+    def _hidden(self) -> list[Index]:
+        """The indices of numbers that are judged nowhere."""
+        return [index for index, is_judged in self._judged.items() if not is_judged]
 
     def finding(self, what: str, against: str) -> Finding:
         """Return the finding: ``what`` compared ``against`` something."""
@@ -215,11 +249,12 @@ class Comparison:
                 compared = self.points - self.inconclusive.total()
                 sentence = f"{what} agrees with {against} at {counted(compared, 'point')}"
                 if self.inconclusive:
-                    sentence += f"; inconclusive at {self._reasons}"
+                    mostly = "" if is_enough(self.points, self.inconclusive, MOST) else "mostly "
+                    sentence += f"; {mostly}inconclusive at {self._reasons}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
                 if compared := self.points - self.inconclusive.total():
-                    sentence += f"; it agrees at {counted(compared, 'point')}, which is too few"
+                    sentence += f"; it agrees at {counted(compared, 'point')}, {self._why_inconclusive(what)}"
             case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
@@ -235,7 +270,15 @@ class Comparison:
             dict(self.inconclusive),
             worst,
             reproduction,
+            digits=dict(self.digits),
         )
+
+    def _why_inconclusive(self, what: str) -> str:
+        if not (hidden := self._hidden):
+            return "which is too few"
+        some = ", ".join(f"{what}[{', '.join(map(str, index))}]" for index in hidden[:NAMED])
+        more = f" and {len(hidden) - NAMED} more" if len(hidden) > NAMED else ""
+        return f"but {some}{more} can be judged nowhere: the error bar is larger than the number"
 
     @property
     def _reasons(self) -> str:
@@ -275,14 +318,28 @@ def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     return "inconclusive"
 
 
-def is_enough(points: int, inconclusive: Mapping[str, int]) -> bool:
-    """Return whether so many of the points could be compared that no fault means something.
+def is_enough(points: int, inconclusive: Mapping[str, int], least: float = LEAST) -> bool:
+    """Return whether at least this share of the points could be compared that no fault means something.
 
     Where there is no expected value by nature, as at kinks, nothing is missing; but one point must be compared.
     """
     compared = points - sum(inconclusive.values())
     unknown = sum(count for reason, count in inconclusive.items() if reason in UNKNOWN)
-    return compared > 0 and compared >= LEAST * (compared + unknown)
+    return compared > 0 and compared >= least * (compared + unknown)
+
+
+def _digits(a: Array, n: Array, error: Array, scale: Array | None) -> Array:
+    """Return how many digits of numbers are known; fewer than 0 where the error is larger than the number.
+
+    The digits of a number that counts as 0 are those of its scale.
+    """
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        size = np.fmax(np.abs(a), np.abs(n))
+        largest = np.max(size, where=np.isfinite(size), initial=0.0)
+        whole: Array = np.broadcast_to(largest if scale is None else np.ravel(scale), size.shape)
+        size = np.where((size == 0) | ((error > size) & (error <= ROUNDED * whole)), whole, size)
+        digits = np.nan_to_num(np.floor(-np.log10(error / size)), nan=MOST_DIGITS, posinf=MOST_DIGITS, neginf=-1)
+    return np.where((error == 0) | (size == 0), MOST_DIGITS, digits)
 
 
 def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:

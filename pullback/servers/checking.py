@@ -178,7 +178,7 @@ class ServerReport:
             "seconds": round(sum(entry["seconds"] for entry in self.entries), 6),
             "unfinished": len(left) + sum(entry["sentence"].startswith("not run: out of") for entry in self.entries),
             "coverage": [
-                {name: entry[name] for name in ("check", "order", "dtype", "points", "compared")}
+                {name: entry[name] for name in ("check", "order", "dtype", "points", "compared", "digits")}
                 for entry in self.entries
                 if entry["points"] and entry["verdict"] != "skipped"
             ],

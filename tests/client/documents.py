@@ -42,6 +42,15 @@ def places(*changes: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: check()[name] for name in names} | change for change in changes]
 
 
+COVERED = {
+    **{"check": "derivative", "order": 1, "dtype": "float64", "points": 68, "compared": 66},
+    "digits": {"2": 1, "5": 2, "12": 3, "13": 60},
+}
+
+
+JUDGED = "; derivatives: 63 to 10 digits, 2 to 5, 1 to fewer, 2 inconclusive; 0.52 s)"
+
+
 def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     verdicts = [entry["verdict"] for entry in checks]
     verdict = next((v for v in VERDICTS if v in verdicts), "inconclusive")
@@ -53,7 +62,7 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
         "points": 68,
         "evaluations": 4148,
         "seconds": 0.52,
-        "coverage": [{"check": "derivative", "order": 1, "dtype": "float64", "points": 68, "compared": 66}],
+        "coverage": [COVERED],
         "unfinished": sum("out of time" in entry["sentence"] for entry in checks),
         "checks": list(checks),
     }
@@ -72,7 +81,7 @@ def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) 
     return [*events, {"event": "summary", "verdict": verdict, **counts, "seconds": 31.2}]
 
 
-PROBLEM = {
+PROBLEM: dict[str, Any] = {
     "type": "urn:pullback:problem:deadline-passed",
     "title": "Deadline passed",
     "status": 504,

@@ -13,7 +13,19 @@ from rich.console import Console
 
 from pullback import reports
 from pullback.cli.follow import follow
-from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, WORST, check, places, report, stream
+from tests.client.documents import (
+    BROKEN,
+    FAILING,
+    INCONCLUSIVE,
+    JUDGED,
+    LATE,
+    PASSING,
+    WORST,
+    check,
+    places,
+    report,
+    stream,
+)
 from tests.client.fake_servers import event_stream
 
 
@@ -27,7 +39,7 @@ def output(*documents: dict[str, Any], terminal: bool = False, **options: Any) -
 
 def test_each_op_is_a_line() -> None:
     assert output(PASSING) == (
-        "square: pass (1 passed, 1 skipped; 0.52 s)\n"
+        f"square: pass (1 passed, 1 skipped{JUDGED}\n"
         "not checked, since unavailable: gone: no library\n"
         "1 passed, 0 failed, 0 inconclusive of 1 op in 31.2 s\n"
     )
@@ -36,7 +48,7 @@ def test_each_op_is_a_line() -> None:
 
 def test_a_failure_shows_both_numbers() -> None:
     out = output(PASSING, FAILING)
-    assert "skewed: fail (1 passed, 2 failed; 0.52 s)\n" in out
+    assert f"skewed: fail (1 passed, 2 failed{JUDGED}\n" in out
     assert "FAIL skewed derivative, dy/dx, order 1, float64, graph, cpu\n" in out
     assert '  dy/dx: fail, <angle> & "quotes"\n' in out
     assert "  worst element [3] at x = 0.5:  analytic 1.09  |  numeric 1 ± 1e-13\n" in out
@@ -52,7 +64,7 @@ def test_an_inconclusive_check_has_a_reason() -> None:
 
 def test_a_fault_of_the_checker_and_lost_time_are_told() -> None:
     out = output(BROKEN, LATE)
-    assert "cursed: error (1 passed, 1 broke off; 0.52 s)\n" in out
+    assert f"cursed: error (1 passed, 1 broke off{JUDGED}\n" in out
     assert (
         "ERROR cursed derivative, dy/dx, order 1, float64, graph, cpu\n  the check broke off with ValueError\n" in out
     )

@@ -75,6 +75,15 @@ MUTANTS = (
         "balance.py", "bounds[key] = np.fmin(bound, ", "bounds[key] = np.fmax(bound, ", ("an input in small units",)
     ),
     Mutant(
+        "balance.py",
+        "not any(_hides(sample, name) for name in sample.vectors)",
+        "True",
+        ("the second order of one output of inputs in small units",),
+    ),
+    Mutant("verdict.py", "statuses[is_hidden] = Status.NO_DIGITS", "pass", tests=COVERAGE),
+    Mutant("verdict.py", " and not self._hidden else", " else", tests=COVERAGE),
+    Mutant("slope_comparison.py", "allowed <= NO_DIGITS * size, allowed, np.inf", "True, 0, 0", tests=COVERAGE),
+    Mutant(
         "target.py",
         "found += balanced(sample, self.checkpoint)",
         "balanced(sample, self.checkpoint)",
@@ -242,7 +251,7 @@ MUTANTS = (
     Mutant("random_arrays.py", "if ufunc in EXACT else", "if True else", tests=ROUNDING),
     Mutant("random_arrays.py", "if np.iscomplexobj(results) and", "if False and", tests=ROUNDING),
     # Coverage.
-    Mutant("verdict.py", "compared >= LEAST * (compared + unknown)", "True", tests=COVERAGE),
+    Mutant("verdict.py", "compared >= least * (compared + unknown)", "True", tests=COVERAGE),
     Mutant(
         "coverage.py",
         'if verdict != "inconclusive" or "pass" not in each',

@@ -100,6 +100,7 @@ def compare_output(target: Target, subsample: Sample, output: str, comparisons: 
         subsample.error_bounds("gradients", target.widest),
         comparisons,
         calls=lambda name: calls(subsample, ("gradients", name), cotangents=dy),
+        scales=subsample.scales("gradients"),
     )
     if isinstance(subsample.claim.first, Formula):
         compare_with_formula(subsample, under_test, claim_function(subsample, 1, dy))

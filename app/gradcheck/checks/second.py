@@ -84,7 +84,13 @@ def _at_special_points(target: Target) -> Iterator[Finding]:
 
 def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping[str, Comparison]) -> Gradient:
     parts, bounds = subsample.of_kind(what), subsample.error_bounds(what, target.widest)
-    return Gradient(parts, bounds, comparisons, calls=lambda name: calls(subsample, (what, name)))
+    return Gradient(
+        parts,
+        bounds,
+        comparisons,
+        calls=lambda name: calls(subsample, (what, name)),
+        scales=subsample.scales(what),
+    )
 
 
 def compare_x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -140,10 +146,12 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
         + 2 * of_outputs * np.abs(subsample.values["products", name])
         for name, bound in subsample.error_bounds("products", target.widest).items()
     }
+    products, gradients = subsample.scales("products"), subsample.scales("gradients")
     gradient = Gradient(
         {name: results["products", name] for name in comparisons},
         bounds,
         comparisons,
+        scales={name: size * products[name] + slots * gradients[name] for name in comparisons},
         known_statuses=known,
         # The slots are checked coordinate by coordinate, so the composite need not be.
         by_coordinate=False,

@@ -19,6 +19,7 @@ _AT_WORST: dict[str, Any] = {
 }
 _FAILED: dict[str, Any] = {
     **{"check": "derivative", "verdict": "fail", "sentence": _DIFFERS, **_PLACE, **_COUNTS, "inconclusive": {}},
+    "digits": {},
     **{"worst": _AT_WORST, "reproduce": "pullback call cube vjp x=1 dy=1 --dtype float64 --mode graph"},
     **{
         "note": False,
@@ -27,7 +28,8 @@ _FAILED: dict[str, Any] = {
         "places": [_PLACE],
     },
 }
-_COVERED = {"check": "derivative", "order": 1, "dtype": "float64", "points": 259, "compared": 259}
+_COVERED: dict[str, Any] = {"check": "derivative", "order": 1, "dtype": "float64", "points": 259, "compared": 259}
+_COVERED["digits"] = {}
 _REPORT: dict[str, Any] = {
     **{"op": "cube", "verdict": "fail", "sentence": "cube: 1 of 1 check failed: derivative", "seed": 0, "points": 259},
     **{"evaluations": 31598, "seconds": 0.2, "unfinished": 0, "coverage": [_COVERED], "checks": [_FAILED]},

@@ -135,6 +135,7 @@ class CheckEntry(BaseModel):
     evaluations: int = Field(description="Evaluations for the numeric derivative.")
     seconds: float
     inconclusive: dict[str, int] = Field(description="Inconclusive numbers, counted by reason.")
+    digits: dict[str, int] = Field(description="Right numbers, counted by the digits that the error bar leaves.")
     worst: WorstElement | None
     reproduce: str | None = Field(description="A command that returns the analytic number; or why there is none.")
     shows: str | None = Field(description="What in the answer to that command is the number.")
@@ -144,13 +145,14 @@ class CheckEntry(BaseModel):
 
 
 class Coverage(BaseModel):
-    """How many numbers of a check, of one order and dtype, could be compared."""
+    """How many numbers of a check, of one order and dtype, could be compared, and to how many digits."""
 
     check: CheckName
     order: int | None
     dtype: str
     points: int = Field(description="Numbers to compare.")
     compared: int = Field(description="Numbers that could be compared.")
+    digits: dict[str, int] = Field(description="Right numbers, counted by the digits that the error bar leaves.")
 
 
 class RecordedArray(BaseModel):

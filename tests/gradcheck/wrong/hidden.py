@@ -30,6 +30,33 @@ def scaled(units: tuple[float, ...], of_x: tuple[float, ...], of_second: tuple[f
     return custom_gradient(forward, vjp, vjp_vjp)
 
 
+def energy(of_x: tuple[float, ...], of_second: tuple[float, ...]) -> Op:
+    """Return an op that sums x² in the units ``FAR``; its first and second order have other factors."""
+
+    def forward(x: Tensor) -> Tensor:
+        return tf.reduce_sum(x * x * tf.constant(FAR, x.dtype), axis=-1)
+
+    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+        return 2 * x * dy[..., None] * tf.constant(np.multiply(FAR, of_x), x.dtype)
+
+    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+        of_x_slot, of_dy_slot = (tf.constant(np.multiply(FAR, factors), x.dtype) for factors in (of_second, of_x))
+        return 2 * dy[..., None] * ddx * of_x_slot, tf.reduce_sum(2 * x * ddx * of_dy_slot, axis=-1)
+
+    def reference(x: Array) -> Array:
+        return np.sum(x * x * np.array(FAR), axis=-1)
+
+    return made(
+        custom_gradient(forward, vjp, vjp_vjp),
+        reference,
+        [Input("x", WIDE, ("...", len(FAR)))],
+        name="hidden_energy",
+        outputs=(Output("y", WIDE, ("...",)),),
+        batching="leading_axes",
+        examples=(Example("one", {"x": [float(i + 1) for i in range(len(FAR))]}),),
+    )
+
+
 def mixed(factor: float) -> Function:
     """Return (p², m p, m²) of a pressure in Pa and a mass in ng, whose gradient has a factor for the mass."""
 
@@ -81,6 +108,9 @@ OPS = {
     ),
     "the second order of an output in small units": Planted(
         op("hidden_second", scaled(FAR, (1, 1, 1, 1, 1), (2, 1, 1, 1, 1)), FAR), SECOND
+    ),
+    "the second order of one output of inputs in small units": Planted(
+        energy((1, 1, 1, 1, 1), (1.01, 1, 1, 1, 1)), SECOND
     ),
     "an input in small units": Planted(
         made(
