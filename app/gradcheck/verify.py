@@ -9,10 +9,13 @@ import numpy as np
 from app.autodiff.derivatives import vjp
 from app.autodiff.point import Point
 from app.errors import wrong
+from app.gradcheck import rounding
+from app.gradcheck.balance import Balanced
 from app.gradcheck.sample import Sample
 from app.gradcheck.widest import all_cotangents, in_widest
 from app.tensors.dtypes import DTYPES
 from ops import Array
+from pullback.gradcheck.numeric import NO_DIGITS
 from pullback.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
 
 BLOCKS = 32
@@ -69,9 +72,13 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
         # Values beyond the range of their dtype are correctly infinite in it.
         expected = np.where(np.abs(expected) >= high, np.copysign(np.inf, expected), expected)
 
-    def compare(part: Any = ..., x: Array | None = None) -> Comparison:
+    error = _error(theirs, expected, bar, sample, place)
+    # One number that cannot be judged leaves the verdict open.
+    indices = list(np.ndindex(theirs.shape)) if np.isinf(error).any() else []
+
+    def compare(part: Any = ..., **where: Any) -> Comparison:
         comparison = Comparison(place, tolerances)
-        comparison.add(theirs[part], expected[part], bar[part], x=x)
+        comparison.add(theirs[part], expected[part], bar[part], error=error[part], **where)
         return comparison
 
     count = len(theirs) if theirs.ndim else 0
@@ -82,7 +89,7 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
         block = compare(slice(start, stop))
         ulps = 0.0 if block.worst is None else block.worst.ulps
         blocks.append({"start": start, "stop": stop, "verdict": block.verdict, "wrong": block.wrong, "ulps": ulps})
-    whole, spec = compare(x=x), sample.point.spec
+    whole, spec = compare(x=x, indices=indices), sample.point.spec
     finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.dtype}")
     names, worst = {"analytic": "yours", "numeric": "expected"}, None
     if whole.worst is not None:
@@ -95,3 +102,20 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
         "worst": worst,
         "blocks": blocks,
     }
+
+
+def _error(theirs: Array, expected: Array, bar: Array, sample: Sample, place: Place) -> Array:
+    """Return how far agreement shows each number; infinite where a far larger number hides that it may be wrong.
+
+    The bar in a narrower dtype is that of each number. In the widest one, it is that of the largest.
+    """
+    key, dtype = ("gradients", str(place.input)), place.dtype
+    if key not in sample.values or rounding.eps(dtype) > rounding.eps(sample.point.spec.dtype):
+        return np.zeros(bar.shape)
+    size = np.fmax(np.abs(np.asarray(theirs, np.float64)), np.abs(expected))
+    is_hidden = (bar > NO_DIGITS * size) & (size > rounding.underflow(dtype)) & np.isfinite(size)
+    if not is_hidden.any():
+        return np.zeros(bar.shape)
+    own = Balanced(sample.point, sample.cotangents, sample.vectors, last=sample.last).error_bound(key, dtype)
+    is_near = np.abs(np.asarray(theirs, np.float64) - expected) <= own
+    return np.where(is_hidden & ~is_near, np.inf, 0.0)

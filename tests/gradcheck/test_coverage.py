@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.autodiff.binding import bind
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.outside import NOTE
+from app.gradcheck.verify import verify
+from app.tensors.json import decode
 from ops import Array
-from pullback.gradcheck.verdict import Comparison, Finding, Place, is_enough, worst_verdict
-from tests.gradcheck.checking import entries, failed, report
+from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, is_enough, worst_verdict
+from tests.gradcheck.checking import CPU, entries, failed, report
 from tests.gradcheck.hard.making import handwritten
 from tests.gradcheck.hard.matrices import POSITIVE, of_matrix, random_positive
-from tests.gradcheck.wrong.hidden import energy
-from tests.gradcheck.wrong.making import elementwise, rows
+from tests.gradcheck.wrong.hidden import FAR, energy, op, scaled
+from tests.gradcheck.wrong.making import BOTH, elementwise, rows
 
 HERE = Place("derivative", 1, "y", "x", dtype="float64")
 
@@ -193,3 +196,17 @@ def test_a_derivative_under_the_rounding_of_its_output_is_inconclusive(factor: A
     document = report(energy((factor, 1, 1, 1, 1), (1, 1, 1, 1, 1)), checks=["derivative"], orders=(1,))
     assert document["verdict"] == "inconclusive"
     assert "but dx[0], dx[1], dx[2] can be judged nowhere" in document["checks"][0]["sentence"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_posted_gradient_that_is_wrong_in_small_units_is_no_pass(dtype: str) -> None:
+    units, run = np.array(FAR), {"mode": "graph", "device": CPU["cpu"], "max_elements": 1 << 20}
+    square = op("posted", scaled(FAR, (1.0,) * 5), FAR, BOTH)
+    point = bind(square, {"x": [1.0, 1.5, 2.0, 2.5, 3.0]}, {}, dtype, decode, **run)
+    x = np.asarray(point.inputs["x"])
+    verdicts = [
+        verify(point, None, {"x": (2 * x * units * np.array([factor, 1, 1, 1, 1])).astype(x.dtype)}, Tolerances())
+        for factor in (1, -1000, 1.01, 0)
+    ]
+    assert [found["verdict"] != "pass" for found in verdicts] == [False, True, True, True]
+    assert {found["gradients"]["x"]["elements"] for found in verdicts} == {5}
