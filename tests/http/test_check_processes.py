@@ -225,7 +225,10 @@ def test_an_op_that_harms_its_process_fails_alone(client: httpx.Client, name: st
 
 
 def test_a_kernel_that_holds_the_interpreter_ends_at_the_deadline(checking: Service, client: httpx.Client) -> None:
-    response = client.post("/v1/ops/stop/check", json={}, headers={"pullback-deadline-ms": "2000"})
+    for deadline_ms in (2000, 8000):  # on a busy machine, the first may pass before the process begins
+        response = client.post("/v1/ops/stop/check", json={}, headers={"pullback-deadline-ms": str(deadline_ms)})
+        if response.status_code != 504:
+            break
     assert response.status_code == 200
     assert response.json()["unfinished"] > 0
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
