@@ -159,6 +159,7 @@ class Lines:
                 return
         if turn.timer is not None:
             turn.timer.cancel()
+        turn.ticket = turn.timer = None  # they refer to the turn: a cycle would keep its tensors
         taken, done, rest = [*turn.members], turn.calls[: turn.done], turn.calls[turn.done :]
         if failure is None:
             line.waiting.extendleft(member for call in reversed(rest) for member in reversed(call.members))

@@ -25,6 +25,8 @@ LEAST, MOST = 0.05, 0.5
 """
 ROUNDED = 2.0**-20
 """A number counts as 0 if its error bar is at most this fraction of the terms that it is made of."""
+SHOWING = 1, "float64"
+"""The order and dtype whose differences show small numbers beside large ones; others rarely do, and only say so."""
 NAMED = 4
 """How many numbers that can be judged nowhere a sentence names."""
 MOST_DIGITS = 15
@@ -233,7 +235,8 @@ class Comparison:
             return "fail"
         if not self.points:
             return "skipped"
-        return "pass" if is_enough(self.points, self.inconclusive) and not self._hidden else "inconclusive"
+        is_whole = not self._hidden or (self.place.order, self.place.dtype) != SHOWING
+        return "pass" if is_enough(self.points, self.inconclusive) and is_whole else "inconclusive"
 
     @property
     def _hidden(self) -> list[Index]:
@@ -251,6 +254,8 @@ class Comparison:
                 if self.inconclusive:
                     mostly = "" if is_enough(self.points, self.inconclusive, MOST) else "mostly "
                     sentence += f"; {mostly}inconclusive at {self._reasons}"
+                if self._hidden:
+                    sentence += f", {self._where_hidden(what)}"
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
                 if compared := self.points - self.inconclusive.total():
@@ -274,8 +279,10 @@ class Comparison:
         )
 
     def _why_inconclusive(self, what: str) -> str:
-        if not (hidden := self._hidden):
-            return "which is too few"
+        return self._where_hidden(what) if self._hidden else "which is too few"
+
+    def _where_hidden(self, what: str) -> str:
+        hidden = self._hidden
         some = ", ".join(f"{what}[{', '.join(map(str, index))}]" for index in hidden[:NAMED])
         more = f" and {len(hidden) - NAMED} more" if len(hidden) > NAMED else ""
         return f"but {some}{more} can be judged nowhere: the error bar is larger than the number"
