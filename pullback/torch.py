@@ -33,8 +33,8 @@ class RemoteFunction(Function, torch.nn.Module):
     """An op of a service as a function of its inputs, by position in the contract's order, and as a module of layers.
 
     It returns a tensor, or a tuple if the op has several outputs, in the dtype and on the device of its arguments,
-    which are copied to the CPU for the request. Inputs that are not differentiable have no gradient. It raises the
-    errors of the client: ``pullback.PullbackError``.
+    which are copied to the CPU for the request. In a compiled function, it takes all inputs of the op. Inputs that are
+    not differentiable have no gradient. It raises the errors of the client: ``pullback.PullbackError``.
     """
 
     def __init__(self, p: Derivative) -> None:
@@ -47,11 +47,12 @@ class RemoteFunction(Function, torch.nn.Module):
         """Return the outputs."""
         if is_traced(inputs):
             return self.in_graph(inputs)
-        p, given = self.given(inputs)
+        # The contract, which names the inputs that are left out, cannot be read while a function is compiled.
+        p, given = (self.p, inputs) if torch.compiler.is_compiling() else self.given(inputs)
         tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in given]
         ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
-            outputs = tuple(_operator(self._text if p is self.p else _text(p), False, ahead, tensors))
+            outputs = tuple(_operator(self._text, False, ahead, tensors))
         else:
             outputs = _Remote.apply(p, False, ahead, *tensors)
         return outputs[0] if len(outputs) == 1 else outputs

@@ -39,7 +39,7 @@ const forward = await client.POST("/v1/ops/{op}/forward", { params, body: { inpu
 shown.push(forward.data?.outputs.y);
 const gradients = await client.POST("/v1/ops/{op}/gradients", { params, body: { inputs, order: 3 } });
 shown.push(gradients.data?.gradients[2]?.x);
-const reason: "not_differentiable" | "disconnected" | undefined = gradients.data?.absent?.[2]?.x;
+const reason: "not_differentiable" | "disconnected" | "not_sent" | undefined = gradients.data?.absent?.[2]?.x;
 const pulled = await client.POST("/v1/ops/{op}/vjp", { params, body: { ...vjp, outputs: true } });
 shown.push(pulled.data?.gradients.x, pulled.data?.outputs?.y);
 const pushed = await client.POST("/v1/ops/{op}/jvp", { params, body: { inputs, tangents: { x: [1, 1] } } });
