@@ -67,6 +67,7 @@ def test_sketches_are_drawn_in_turn_and_only_in_view(visit) -> None:
     page.on("request", begin)
     page.on("requestfinished", end)
     page.goto(page.url.replace("/docs", "/explore"))
+    expect(page.locator(".card").first).to_be_visible(timeout=30_000)
     cards = page.locator(".card").all()
     in_view = [card for card in cards if (box := card.bounding_box()) and box["y"] < 700]
     for card in in_view:
