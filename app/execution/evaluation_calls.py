@@ -84,7 +84,7 @@ class Alike:
         return EvaluationCall(self, members)
 
     def fail(self, member: WaitingEvaluation, error: BaseException) -> None:
-        """Raise an error for the caller of an evaluation, unless it has an error of its own."""
+        """Let the caller of an evaluation get its own error, or else this one."""
         member.error = member.error or error
         member.answer()
 

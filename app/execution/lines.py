@@ -143,7 +143,7 @@ class Lines:
         turn.ticket.future.add_done_callback(on_end)
 
     def _finish(self, line: _Line, turn: _Turn) -> None:
-        """Give the members of a turn their results, at its end, its deadline, or when nobody waits; begin the next."""
+        """End a turn that has run, is late, or runs for nobody: answer its members, and begin the next."""
         ticket = turn.ticket
         if line.turn is not turn or ticket is None:
             return  # it has been finished already
@@ -189,7 +189,7 @@ class Lines:
         fail(line.group, members, error)
 
     def _release(self, line: _Line, member: Any) -> None:
-        """Drop a member that nobody waits for any more; end a turn that runs for nobody else."""
+        """Drop a member whose client has left; end its turn if the clients of all other members have left too."""
         if member in line.waiting:
             line.waiting.remove(member)
             self._admission.give(member.owner)

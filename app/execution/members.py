@@ -15,8 +15,8 @@ class Member(Protocol):
     """An evaluation that takes ``units`` of the packing of its call.
 
     ``may_wait`` says whether it may wait for a thread. It holds a place of its ``owner`` there, and its call ends by
-    ``latest``, a time of ``time.monotonic``. If nobody waits for it any more, ``is_done`` is set, and then
-    ``on_release`` is called.
+    ``latest``, a time of ``time.monotonic``. When its client leaves, ``is_done`` is set, and then ``on_release`` is
+    called.
     """
 
     on_release: Callable[[], None] | None

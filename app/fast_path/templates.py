@@ -104,7 +104,7 @@ class RunReader:
 
     @cached_property
     def _not_floats(self) -> tuple[tuple[int, DType], ...]:
-        """The leaves in the numbers that are no floats, and their dtypes."""
+        """The leaves whose numbers are integers or bools, and their dtypes."""
         pairs = enumerate(zip(self.leaves, self.dtypes, strict=True))
         return tuple((i, dtype) for i, (leaf, dtype) in pairs if isinstance(leaf, slice) and not dtype.is_float)
 

@@ -216,7 +216,7 @@ class Connection(HttpToolsProtocol):
                 self.scope[ZERO_COPY] = ZeroCopyBody(self, self.cycle, size)  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
 
     def on_message_begin(self) -> None:
-        """Start a request; one that is held is no longer the only one."""
+        """Start a request; release an earlier one that is held, because the fast path answers lone requests."""
         if self.held is not None:
             self._leave_fast_path()
         self._state, self._allowance, self.began = HEAD, HEAD_LIMIT, self._arrived_at
@@ -260,7 +260,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         earlier, url, headers = self.cycle, self.url, [*self.headers, *self.varying.items()]
         super().on_message_begin()
-        # The trailers of a chunked body, which are no headers, go to another list.
+        # A list of its own: the parser adds the trailers of a chunked body to ``self.headers``.
         self.url, self.scope["headers"] = url, headers
         self.expect_100_continue = self.varying.get(b"expect", b"").lower() == b"100-continue"
         self.scope[BEGAN] = self.began  # pyright: ignore[reportGeneralTypeIssues] - uvicorn's type of a scope is closed
