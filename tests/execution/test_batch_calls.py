@@ -144,3 +144,29 @@ def test_an_evaluation_on_the_loop_whose_trace_is_gone_is_counted_once(monkeypat
             scheduler.stop()
 
     asyncio.run(ask())
+
+
+def test_an_evaluation_whose_caller_leaves_gives_back_its_place() -> None:
+    async def run() -> tuple[int, int]:
+        scheduler = Scheduler(64)
+        scheduler.start()
+        batches, until = Batches(scheduler, 64), time.monotonic() + PATIENCE_S
+        calls = [call(PICKY, "forward", np.ones(2), "float32", "graph") for _ in range(4)]
+        ended = threading.Event()
+        busy = scheduler.run(lambda checkpoint: ended.wait(PATIENCE_S), queue="short", deadline=until, owner="a")
+        try:
+            tasks = [asyncio.create_task(busy)]
+            for one in calls:  # the first is in a turn, and the others wait
+                tasks.append(asyncio.create_task(batches.run(one, queue="short", owner="a", deadline=until)))
+                await asyncio.sleep(0.05)
+            before = batches.waiting
+            for task in tasks[1:]:
+                task.cancel()
+            await asyncio.sleep(0.05)
+            return before, batches.waiting
+        finally:
+            ended.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            scheduler.stop()
+
+    assert asyncio.run(run()) == (4, 0)
