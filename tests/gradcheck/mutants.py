@@ -81,7 +81,7 @@ MUTANTS = (
         ("the second order of one output of inputs in small units",),
     ),
     Mutant("verdict.py", "statuses[is_hidden] = Status.NO_DIGITS", "pass", tests=COVERAGE),
-    Mutant("verdict.py", " and not self._hidden else", " else", tests=COVERAGE),
+    Mutant("verdict.py", "is_whole = not self._hidden or ", "is_whole = True or ", tests=COVERAGE),
     Mutant("verify.py", "np.where(is_hidden & ~is_near, np.inf, 0.0)", "0 * bar", tests=COVERAGE),
     Mutant("slope_comparison.py", "allowed <= NO_DIGITS * size, allowed, np.inf", "True, 0, 0", tests=COVERAGE),
     Mutant(
