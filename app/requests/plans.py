@@ -4,6 +4,7 @@ An optimiser sends the same request a thousand times with different numbers. To 
 times as long as to read the numbers.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -23,25 +24,21 @@ from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
-from app.requests.fields import fields_of, validated
+from app.requests.fields import validated
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.runtime.owned_cache import OwnedCache
 from app.telemetry.counters import Counters
-from app.tensors import fast_json
-from app.tensors.casting import Document, Source
+from app.tensors.casting import Source
 from app.tensors.json import FIELDS, Shape, decode, dtypes_of
 from app.tensors.layouts import KeyedLayout
-from app.tensors.skeletons import TensorRuns, split, tensor_runs
-from app.tensors.strict_json import MAX_BRACKETS as MAX_SPLIT
-from app.tensors.strict_json import Body
 from ops import Array, Op
 
 # A request with another number among its attributes has another plan. A plan takes a few kilobytes at most: its key is
 # bounded, and has no unknown names, of which there could be any number of any length.
 KEPT, MAX_KEY = 1024, 4096
-# For how many shapes of its tensors a plan keeps what follows from them.
-SHAPES = 4
+# For how many shapes of its tensors a plan keeps what follows from them; the least recently used go first.
+SHAPES = 8
 # The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
 
@@ -100,7 +97,7 @@ class Plan:
     spec: Spec
     owner: str
     is_long: bool
-    _by_shapes: dict[tuple[Shape, ...], _Shaped] = field(default_factory=dict[tuple[Shape, ...], _Shaped])
+    _by_shapes: OrderedDict[tuple[Shape, ...], _Shaped] = field(default_factory=OrderedDict[tuple[Shape, ...], _Shaped])
 
     @cached_property
     def dtypes(self) -> Mapping[str, Mapping[str, str]]:
@@ -138,7 +135,7 @@ class Plan:
         except (Unprocessable, KeyError):
             decoded, tensors = fields, None  # to bind them reports all errors
         shapes = None if tensors is None else tuple(map(_SHAPE, tensors))
-        shaped = None if shapes is None else self._by_shapes.get(shapes)
+        shaped = None if shapes is None else self._by_shapes.pop(shapes, None)
         if tensors is None or shaped is None or shaped.evaluation.packed[0].why_not:
             point, work = self.work(decoded)
             cost = point.size if self.spec.op.cost is None else point.cost
@@ -146,15 +143,15 @@ class Plan:
             may_share = isinstance(work, Evaluation) and work.batch_key is not None
             is_long = cost > SHORT_COST or (self.is_long and not may_share)
             shaped = _shaped(work, tensors, is_long) if isinstance(work, Evaluation) and tensors is not None else None
-            if shapes is not None and shaped is not None:
-                if len(self._by_shapes) >= SHAPES:
-                    self._by_shapes.clear()
-                self._by_shapes[shapes] = shaped
         else:
             work, is_long = shaped.evaluation.at(tensors, shaped.positions), shaped.is_long
             point = work.point
             if self.spec.op.validate is not None:
                 check_values(self.spec, point.inputs)
+        if shapes is not None and shaped is not None:
+            self._by_shapes[shapes] = shaped
+            if len(self._by_shapes) > SHAPES:
+                self._by_shapes.popitem(last=False)
         if finish is not None:
             finish_here = partial(finish, point)
             work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
@@ -233,31 +230,10 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         """Start with none."""
         self._engine, self._kept = engine, OwnedCache[tuple[str, bytes], Plan](KEPT)
-        self._of_bodies = OwnedCache[tuple[str, bytes], tuple[Plan, TensorRuns]](KEPT)
 
     def __len__(self) -> int:
         """Return the number of plans that are kept."""
         return len(self._kept)
-
-    def read(self, operation: Operation, op: Op, body: Body) -> tuple[Plan, Document]:
-        """Return the plan for a body in the native API's JSON, and the fields of its tensors.
-
-        Of a body that differs from an earlier one only in its tensors, only these are parsed. Raises ``Malformed`` or
-        ``Unprocessable`` for errors outside the tensors.
-        """
-        if not isinstance(body, bytes) or len(body) > MAX_SPLIT or (parts := split(body)) is None:
-            fields = fields_of(body, fast_json.parse)
-            return self.plan(operation, op, fields), fields
-        skeleton, texts = parts
-        key = operation.name, skeleton
-        if (known := self._of_bodies.get(op, key)) is not None and (tensors := known[1].read(body, texts)) is not None:
-            return known[0], tensors
-        fields = fields_of(body, fast_json.parse)
-        plan = self.plan(operation, op, fields)
-        runs = tensor_runs(skeleton, texts, fields) if len(skeleton) <= MAX_KEY else None
-        if runs is not None and _has_known_names(plan, fields):
-            self._of_bodies.keep(op, key, (plan, runs))
-        return plan, fields
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""

@@ -1,22 +1,20 @@
 """Skeletons: JSON bodies without their runs of numbers, which are read by themselves.
 
-Bodies with equal skeletons differ only in their numbers: whatever follows from a skeleton is found once. The general
-path finds the plan of such a body with it (``app.requests.plans``), the fast path a template.
+Bodies with equal skeletons differ only in their numbers: whatever follows from a skeleton is found once.
 """
 
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from app.tensors.casting import NUMBERS, Document, NumberList, Numbers, Source
-from app.tensors.json import FIELDS, Shape
+from app.tensors.casting import NUMBERS, NumberList
+from app.tensors.json import Shape
 from app.tensors.runs import AFTER, BETWEEN, Raw, Run, end_of_lone, read_run, regular_shape
 
 FlatNumbers: TypeAlias = list[float] | NDArray[np.float64]
@@ -117,51 +115,3 @@ def read(raw: Raw, text: Raw, start: int, kind: type[NumberList] = NumberList) -
     run = kind(orjson.loads(text))
     run.start = start
     return run
-
-
-@dataclass(frozen=True)
-class TensorRuns:
-    """The runs of bodies with one skeleton, each of which is a tensor of a request to the native API.
-
-    ``names`` has the field and the name of each, and ``gaps`` the length of the skeleton before it.
-    """
-
-    names: tuple[tuple[str, str], ...]
-    gaps: tuple[int, ...]
-
-    def read(self, body: bytes, texts: Sequence[Raw]) -> Document | None:
-        """Return the tensors of a body whose runs have these texts, ``None`` if one cannot be read here."""
-        document, start = Document(), 0
-        sources: list[Source] = []
-        try:
-            for (field, name), gap, text in zip(self.names, self.gaps, texts, strict=True):
-                run = read(body, text, start + gap)
-                tensor = run.tensor() if isinstance(run, Run) else run
-                document.setdefault(field, {})[name] = tensor
-                sources.append(tensor)
-                start += gap + len(text)
-        except (ValueError, TypeError, RuntimeError):  # from the parsers: to parse the whole body reports it
-            return None
-        document.sources = tuple(sources)
-        return document
-
-
-def tensor_runs(skeleton: bytes, texts: Sequence[Raw], document: dict[str, Any]) -> TensorRuns | None:
-    """Return where the runs of a body are in its document; ``None`` unless they are its tensors, and all of them."""
-    found: dict[int, tuple[str, str]] = {}
-    count, gaps, names, start = 0, list[int](), list[tuple[str, str]](), 0
-    for field in FIELDS:
-        if (named := document.get(field)) == {}:
-            return None  # it would be lost
-        for name, value in cast("dict[str, Any]", named or {}).items():
-            count += 1
-            if isinstance(value, NumberList | Numbers):
-                found[value.start] = field, name
-    for part, text in zip(skeleton.split(HOLE), texts, strict=False):
-        name = found.get(start + len(part))
-        if name is None:
-            return None
-        names.append(name)
-        gaps.append(len(part))
-        start += len(part) + len(text)
-    return TensorRuns(tuple(names), tuple(gaps)) if len(names) == count else None

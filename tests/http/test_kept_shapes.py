@@ -1,4 +1,4 @@
-"""Requests whose skeleton and shapes are known get the answers of a service that knows nothing of them."""
+"""Requests whose plan and shapes are known get the answers of a service that knows nothing of them."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,13 @@ from app.errors import PullbackError
 from app.execution.assembly import build
 from app.execution.engine import Engine
 from app.requests.operations import OPERATIONS
-from app.requests.plans import KEPT, MAX_KEY, SHAPES, Plan, Plans
+from app.requests.plans import KEPT, SHAPES, Plan, Plans
 from app.routes.native.derivatives import FORMATS
 from app.settings import Settings
 from app.telemetry.counters import NOT_RECORDED
+from app.tensors import fast_json
+from app.tensors.casting import Document
+from ops import Op
 
 JSON, SAFETENSORS = FORMATS
 LOGITS = {"logits": [[0.5, 1.5], [2.5, 0.25]], "labels": [0, 1]}
@@ -44,10 +47,16 @@ def engine() -> Engine:
     return build(Settings())[0]
 
 
+def read(plans: Plans, op: Op, operation: str, body: bytes) -> tuple[Plan, Document]:
+    """Return the plan of a body, and its fields."""
+    fields = FORMATS[JSON].read(body, fast_json.parse)
+    return plans.plan(OPERATIONS[operation], op, fields), fields
+
+
 def answer(plans: Plans, engine: Engine, name: str, operation: str, body: bytes, *, accept: str = JSON) -> bytes:
     """Return the response to a body, or the document of its error."""
     try:
-        plan, fields = FORMATS[JSON].read(plans, OPERATIONS[operation], engine.op(name), body)
+        plan, fields = read(plans, engine.op(name), operation, body)
         write = FORMATS[accept].write
         call = plan.call(fields, lambda result: write(plan, result), NOT_RECORDED, fields.sources, form=accept)
         assert isinstance(call.work, Evaluation)
@@ -84,7 +93,7 @@ def test_known_requests_are_bound_once(engine: Engine, monkeypatch: pytest.Monke
     assert len(bound) == 1
 
 
-# Bodies with the skeletons of valid ones, or nearly so.
+# Bodies like valid ones, or nearly so.
 @pytest.mark.parametrize(
     "text",
     [
@@ -106,7 +115,7 @@ def test_known_requests_are_bound_once(engine: Engine, monkeypatch: pytest.Monke
         '{"inputs":{"x":[1.0],"x":[2.0]}}',
     ],
 )
-def test_faults_in_known_skeletons_are_reported_as_in_unknown_ones(engine: Engine, text: str):
+def test_faults_in_known_bodies_are_reported_as_in_unknown_ones(engine: Engine, text: str):
     known = Plans(engine)
     valid = [b'{"inputs":{"x":[2.0]}}', b'{"inputs":{"x":[1.0]},"cotangents":{"y":[1.0]}}'] * 2
     for body in [*valid, text.encode(), *valid, text.encode()]:
@@ -130,14 +139,17 @@ def test_what_is_kept_is_bounded_and_holds_no_tensors(engine: Engine):
     assert 0 < len(shaped) <= SHAPES
     assert all(leaf.strides == (0,) * leaf.ndim for each in shaped for leaf in each.evaluation.leaves)
     for number in range(KEPT + 10):
-        body = b'{"inputs":{"x":[1.0]}}' + b" " * number
-        FORMATS[JSON].read(plans, OPERATIONS["forward"], engine.op("square"), body)
-    assert len(vars(plans)["_of_bodies"]) == KEPT
-    for number in range(SHAPES):
-        long = b'{"inputs":{"x":[1.0]}' + b" " * (MAX_KEY + number) + b"}"
-        FORMATS[JSON].read(plans, OPERATIONS["vjp"], engine.op("square"), long)
-    entries = vars(vars(plans)["_of_bodies"])["_entries"]
-    assert max(len(skeleton) for _, (_, skeleton) in entries) <= MAX_KEY
+        read(plans, engine.op("scale_gradient"), "vjp", b'{"inputs":{"x":[1.0]},"attrs":{"scale":%d}}' % number)
+    assert len(plans) == KEPT
+
+
+def test_the_shapes_that_were_used_last_are_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    bound, bind = list[Any](), Plan.work
+    monkeypatch.setattr(Plan, "work", lambda plan, fields: bound.append(fields) or bind(plan, fields))
+    plans = Plans(engine)
+    for size in [*range(1, 3 * SHAPES), *range(2 * SHAPES, 3 * SHAPES), 3 * SHAPES, 2 * SHAPES + 1]:
+        answer(plans, engine, "safe_norm", "vjp", json.dumps({"inputs": {"x": [0.5] * size}}).encode())
+    assert len(bound) == 3 * SHAPES
 
 
 def test_requests_share_a_call_only_where_a_shared_input_is_equal(engine: Engine):
@@ -147,7 +159,7 @@ def test_requests_share_a_call_only_where_a_shared_input_is_equal(engine: Engine
 
     def key(change: float) -> Any:
         document = {"inputs": {name: (x + change if name == shared else x).tolist() for name, x in inputs.items()}}
-        plan, fields = FORMATS[JSON].read(plans, OPERATIONS["forward"], op, json.dumps(document).encode())
+        plan, fields = read(plans, op, "forward", json.dumps(document).encode())
         call = plan.call(fields, lambda result: result, NOT_RECORDED, fields.sources)
         assert isinstance(call.work, Evaluation)
         return call.work.batch_key

@@ -12,6 +12,7 @@ from app.http.request import Request
 from app.http.route import RawRoute
 from app.requests.answering import Reply, answer
 from app.requests.brief import Reading
+from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Operation, Plan, Plans, Tree
@@ -20,6 +21,7 @@ from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
 from app.tensors import safetensors
 from app.tensors.casting import Document
+from app.tensors.fast_json import Parse, places
 from app.tensors.layouts import Encoding, encode, lay_out
 from app.tensors.strict_json import Body
 from ops import Array, Op
@@ -29,21 +31,19 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that return the plan of a body with its fields, and that write the result of a plan.
+    """A format: functions that return the fields of a body, and that write the result of a plan.
 
-    If ``is_binary``, the tensors are views of the body.
+    ``read`` takes the parser of JSON. If ``is_binary``, the tensors are views of the body.
     """
 
     media_type: str
-    read: Callable[[Plans, Operation, Op, Body], tuple[Plan, Document]]
+    read: Callable[[Body, Parse], Document]
     write: Callable[[Plan, Any], Reply]
     is_binary: bool = False
 
 
-def _read_safetensors(plans: Plans, operation: Operation, op: Op, body: Body) -> tuple[Plan, Document]:
-    """Return the plan of a request in safetensors, and its fields."""
-    fields = safetensors.parse(body)
-    return plans.plan(operation, op, fields), fields
+def _read_json(body: Body, parse: Parse) -> Document:
+    return fields_of(body, lambda body: parse(body, places))
 
 
 def write_json(plan: Plan, result: Any) -> Reply:
@@ -108,8 +108,8 @@ def _reason_tree(tree: Tree) -> Any:
 FORMATS: Mapping[str, Format] = {
     each.media_type: each
     for each in (
-        Format(JSON, Plans.read, write_json),
-        Format(safetensors.MEDIA_TYPE, _read_safetensors, _write_safetensors, is_binary=True),
+        Format(JSON, _read_json, write_json),
+        Format(safetensors.MEDIA_TYPE, lambda body, _: safetensors.parse(body), _write_safetensors, is_binary=True),
     )
 }
 MEDIA_TYPES = tuple(FORMATS)
@@ -157,12 +157,14 @@ class OperationHandler:
         formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
         source, target = formats_of(kind, accept)
         body = await request.read(is_binary=source.is_binary)
-        read, is_binary = partial(self._call, source, target), source.is_binary and target.is_binary
+        read = partial(self._call, source, target, request.parse)
+        is_binary = source.is_binary and target.is_binary
         await answer(self.engine, request, read, body, self.owner, is_binary=is_binary)
 
-    def _call(self, source: Format, target: Format, body: Body) -> Call:
+    def _call(self, source: Format, target: Format, parse: Parse, body: Body) -> Call:
         with Reading(self.op, self.operation.name, len(body)):
-            plan, fields = source.read(self.plans, self.operation, self.op, body)
+            fields = source.read(body, parse)
+            plan = self.plans.plan(self.operation, self.op, fields)
             write = partial(target.write, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
 
