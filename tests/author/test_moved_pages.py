@@ -19,8 +19,6 @@ def test_what_a_refactoring_moves(here: Any, folder: Any, tmp_path: Path) -> Non
         return here("pullback", "check", str(page), "--check", "value", "--check", "derivative", option, str(baseline))
 
     assert check(source, "--save").code == 0
-    same = check(source, "--against")
-    assert (same.code, "0 of 1 op moved" in same.out) == (0, True), same
     # Some numbers then differ by a unit in the last place.
     rounded = check(source.replace("return x * x * x", "return 3 * x * x * x / 3"), "--against")
     assert rounded.code == 0, rounded

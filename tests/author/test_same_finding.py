@@ -30,9 +30,10 @@ def watched(folder) -> str:
 
 
 def test_the_finding(here, folder, serve: Serve) -> None:
-    checked = here("pullback", "check", "my_ops/bad.py")
+    some = ("--check", "derivative", "--check", "value")
+    checked = here("pullback", "check", "my_ops/bad.py", *some)
     tested = here("pytest", "--pullback", "my_ops/bad.py", "-q", "-p", "no:cacheprovider", "-k", "derivative or value")
-    served = here("pullback", "check", "bad", "--url", serve(OPS_PATH=str(folder / "my_ops")).url)
+    served = here("pullback", "check", "bad", *some, "--url", serve(OPS_PATH=str(folder / "my_ops")).url)
     assert (checked.code, tested.code, served.code) == (1, 1, 1)
     expected = finding(checked.out)
     assert "are 1.1 times what they should be" in expected[1]
