@@ -200,7 +200,8 @@ PROCESSES = 4
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run named files in this process: each of the others takes 13 s of CPU to import TensorFlow and all tests."""
-    if getattr(config.option, "numprocesses", 0) is None:
+    # Also asked in the processes of xdist.
+    if getattr(config.option, "numprocesses", 0) is None and not hasattr(config, "workerinput"):
         files = [Path(name.partition("::")[0]) for name in config.args]
         config.option.numprocesses = 0 if all(file.suffix == ".py" for file in files) else PROCESSES
 
