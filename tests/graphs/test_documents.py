@@ -121,6 +121,11 @@ REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
         ("inputs", 0),
         "valid",
     ),
+    "constants that are too large together": (
+        changed(*[times([1.0] * 3000) | {"name": f"n{i}"} for i in range(3)], outputs={"y": "n2"}),
+        ("nodes", 2, "inputs"),
+        "at most 65536 bytes in all",
+    ),
     "too much work": (changed(*SECOND_ORDERS), ("nodes", 56, "op"), "at most 512"),
     "rows of another rank": (
         changed(
@@ -200,6 +205,19 @@ def test_an_input_that_all_rows_use_leaves_no_independent_rows() -> None:
     roi_pool = node(op="roi_pool", inputs={"features": "f", "rois": "r"})
     inputs = [{"name": "f", "shape": ["N", "H", "W", "C"]}, {"name": "r", "shape": ["N", 5]}]
     assert op_of(changed(roi_pool, inputs=inputs, outputs={"y": "y1.pooled"})).batching == "none"
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the last", "the first"])
+def test_one_use_of_an_input_that_is_differentiable_makes_it_so(order: int) -> None:
+    nodes = [node(name="p", op="roi_pool", inputs={"features": "f", "rois": "r"}), node(name="s", inputs={"x": "r"})]
+    inputs = [{"name": "f", "shape": ["N", "H", "W", "C"]}, {"name": "r", "shape": ["R", 5]}]
+    op = op_of(changed(*nodes[::order], inputs=inputs, outputs={"y": "s", "z": "p.pooled"}))
+    assert [slot.differentiable for slot in op.inputs] == [True, True]
+
+
+def test_the_domain_of_an_input_is_what_all_uses_accept() -> None:
+    uses = [node(name="l", op="log1pexp"), node(name="d", op="divide", inputs={"a": "l", "b": "x"})]
+    assert op_of(changed(*uses, outputs={"y": "d"})).inputs[0].domain == (1.0, 4.0)
 
 
 def test_a_size_that_a_node_computes_must_be_that_of_its_use() -> None:

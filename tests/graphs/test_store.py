@@ -55,6 +55,24 @@ def test_the_least_used_of_the_owner_with_the_most_goes(tmp_path: Path) -> None:
     assert [name for name in (*names, new) if not is_kept(other, name)] == [names[2]]
 
 
+def test_a_process_keeps_the_graphs_that_were_used_last(tmp_path: Path) -> None:
+    one = GraphStore(find, GraphFolder(tmp_path, 4), kept=2)
+    first, second = (one.add(document(number), "")[0] for number in (1, 2))
+    assert one.op(first.name) is first
+    third, _ = one.add(document(3), "")
+    assert [one.has(op) for op in (first, second, third)] == [True, False, True]
+
+
+def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, sizes = store(tmp_path, kept=100), list[int]()
+    for number in range(1, 7):
+        one.add(document(number), "")
+        sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+        # Room for three files, all of one size, and a half.
+        monkeypatch.setattr("app.graphs.folder.MAX_BYTES", sizes[0] * 7 // 2)
+    assert [size // sizes[0] for size in sizes] == [1, 2, 3, 3, 3, 3]
+
+
 def is_kept(graphs: GraphStore, name: str) -> bool:
     """Return whether a store has a graph."""
     try:

@@ -181,6 +181,8 @@ def test_sighup_replaces_the_workers_and_loses_no_request(start, page, flag):
     assert seen <= {2, 31}
     until(lambda: factors(one) == {31}, one)
     until_log_has(one, r"worker \d+ ended with status 0; worker \d+ replaces it", 2)
+    # They have not failed: their successors start at once, also after the next signal.
+    assert "its replacement starts in" not in one.log()
     one.process.terminate()
     assert one.wait() == 0
 
@@ -270,6 +272,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "renamed": lambda folder: (folder / "page.py").rename(folder / "new.py"),
     "a helper": lambda folder: (folder / "_helper.py").write_text("b"),
     "a helper in a package": lambda folder: (folder / "package" / "part.py").write_text("b"),
+    "a library of its page": lambda folder: (folder / "build" / "page.so").write_text("b"),
     "a table": lambda folder: (folder / "table.npy").write_text("b"),
     "a link that leads elsewhere": lambda folder: relink(folder / "link.py", folder / "_helper.py"),
     "a large file": lambda folder: os.truncate(folder / "large.npy", sources.MAX_CONTENT + 2),
@@ -294,8 +297,9 @@ def relink(link: Path, target: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A plug-in folder."""
-    (tmp_path / "package").mkdir()
-    for name in ("page.py", "_helper.py", "table.npy", "package/part.py"):
+    for name in ("package", "build"):
+        (tmp_path / name).mkdir()
+    for name in ("page.py", "_helper.py", "table.npy", "package/part.py", "build/page.so"):
         (tmp_path / name).write_text("a")
     (tmp_path / "_helper.py").write_text("different")
     (tmp_path / "link.py").symlink_to(tmp_path / "page.py")

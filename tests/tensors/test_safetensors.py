@@ -194,6 +194,10 @@ def test_other_fields_are_in_the_metadata():
     assert found["inputs"]["n"] == 3
     assert decode(found["inputs"]["n"], "int32", LOC) == np.int32(3)
     assert found["inputs"]["x"].tolist() == [0, 0]
+    # The same header again, with other data.
+    again = parse(body_of(header, np.float32([1, 2]).tobytes()))
+    assert again["inputs"]["x"].tolist() == [1, 2]
+    assert found["inputs"]["x"].tolist() == [0, 0]
 
 
 def test_tensors_can_be_in_any_order():
