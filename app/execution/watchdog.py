@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from app.execution.scheduler import Overrun, Scheduler
@@ -54,14 +54,20 @@ class Watch:
     def run(self, stop: threading.Event) -> None:
         """Check the scheduler every second until ``stop`` is set."""
         while not stop.wait(INTERVAL_S):
-            stuck = [late for late in self._scheduler.overruns() if self.is_stuck(late, time.monotonic())]
-            # Twice, because a process that was suspended, with its container for example, had no chance to finish.
-            self._stuck_checks = self._stuck_checks + 1 if stuck else 0
-            if self._stuck_checks > 1:
-                log.critical("op %s is stuck, %.0f s past its deadline: exiting", stuck[0].owner, stuck[0].seconds)
+            if stuck := self.look(self._scheduler.overruns(), time.monotonic()):
+                log.critical("op %s is stuck, %.0f s past its deadline: exiting", stuck.owner, stuck.seconds)
                 STDERR.flush()
                 # sys.exit would end only this thread, and a regular exit would wait for the stuck work.
                 os._exit(STUCK)
+
+    def look(self, overruns: Iterable[Overrun], now: float) -> Overrun | None:
+        """Return work that is stuck at ``now``, a time of ``time.monotonic``, if some was at the last look too.
+
+        Twice, because a process that was suspended, with its container for example, had no chance to finish.
+        """
+        stuck = [late for late in overruns if self.is_stuck(late, now)]
+        self._stuck_checks = self._stuck_checks + 1 if stuck else 0
+        return stuck[0] if self._stuck_checks > 1 else None
 
     def is_stuck(self, late: Overrun, now: float) -> bool:
         """Return whether work is stuck at ``now``, a time of ``time.monotonic``."""
@@ -71,4 +77,6 @@ class Watch:
         if abs(late.cpu_s - cpu_s) > PROGRESS_CPU_S:
             self._progress[late.thread] = late.cpu_s, now
             since = now
-        return now - since > max(self._patience_s, IDLE_S) or late.seconds > LONGEST_TRACE_S
+        # Its thread may have been idle since earlier work.
+        idle_s = min(now - since, late.seconds)
+        return idle_s > max(self._patience_s, IDLE_S) or late.seconds > LONGEST_TRACE_S

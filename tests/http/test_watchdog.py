@@ -131,6 +131,8 @@ NOW, PATIENCE = 1000.0, 10.0
         (11.0, False, (0.0, 50.0), True),
         (300.0, True, (0.0, 50.0), False),
         (300.0, True, (7.0, 7.0), True),
+        # The thread has been idle since earlier work.
+        (5.0, True, (7.0, 7.0), False),
         (LONGEST_TRACE_S + 1, True, (0.0, 50.0), True),
     ],
 )
@@ -141,3 +143,9 @@ def test_a_trace_is_stuck_only_without_progress(
     before, now = (Overrun(late_s, "op", "compile", 1, used, is_tracing) for used in cpu_s)
     watch.is_stuck(before, NOW - IDLE_S - 1)
     assert watch.is_stuck(now, NOW) == is_stuck
+
+
+def test_only_work_that_is_stuck_twice_in_a_row_ends_the_process():
+    watch, stuck = Watch(Scheduler(1), PATIENCE), Overrun(PATIENCE + 1, "op", "short", 1, 0.0, False)
+    looks = [watch.look(found, NOW) for found in ([stuck], [], [stuck], [stuck])]
+    assert looks == [None, None, None, stuck]
