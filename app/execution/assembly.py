@@ -24,7 +24,7 @@ from app.execution.watchdog import watchdog
 from app.graphs.folder import GraphFolder
 from app.graphs.installed import ENDING, with_graphs
 from app.graphs.store import KEPT
-from app.runtime import cancellation, python_functions
+from app.runtime import cancellation, python_functions, tensor_prints
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
@@ -85,6 +85,7 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
     """
     cancellation.install()
     python_functions.install()
+    tensor_prints.install()
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
     sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None

@@ -1,7 +1,8 @@
-"""What the Python code of ops prints in the service: it goes to the log by lines, at a bounded rate.
+"""What ops print in the service, from Python and with ``tf.print``: it goes to the log by lines, at a bounded rate.
 
-An op that prints in each call could fill a disk, and would block where nothing reads the log. What C++ kernels print,
-and ``tf.print``, does not pass through here.
+An op that prints in each call could fill a disk, and would block where nothing reads the log. What C++ kernels print
+does not pass through here: they write to the descriptor, which must stay that of the log. Through a pipe that a thread
+of this process reads, the last words of a process that crashes would be lost.
 """
 
 import io

@@ -25,15 +25,17 @@ from ops import Example, Input, Op, Output, custom_gradient
 def forward(x):
     if tf.executing_eagerly():
         print("first words", file=sys.stderr)
+        tf.print("first tensor", tf.ones(2), output_stream=sys.stdout)
         for _ in range(1024):
             print("w" * 4096, file=sys.stderr)
+            tf.print("t" * 4096)
     return x * 1.0
 
 
 OP = Op(
     name="chatty",
     summary="x, and much that it prints",
-    doc="Prints 4 MiB in each eager call.",
+    doc="Prints 8 MiB in each eager call.",
     function=custom_gradient(forward, lambda x, dy: dy),
     inputs=(Input("x"),),
     outputs=(Output("y"),),
@@ -108,6 +110,6 @@ def test_a_service_whose_op_prints_without_end(tmp_path: Path) -> None:
         finally:
             service.close()
         text = (tmp_path / "log").read_bytes()
-    assert b"first words" in text
+    assert b"first words\nfirst tensor [1 1]\n" in text
     assert NOTICE in text
     assert len(text) < (2 + time.monotonic() - began) * RATE
