@@ -16,6 +16,9 @@ from app.execution.scheduler import Scheduler
 from tests.autodiff.elementwise_calls import REGISTRY, point
 from tests.patience import PATIENCE_S
 
+# How long a test may last, even on a busy machine.
+WAIT_S = 20.0
+
 
 @dataclass(eq=False)
 class Number:
@@ -27,7 +30,7 @@ class Number:
     owner: str = "numbers"
     may_wait: bool = True
     latest: float = field(default_factory=lambda: time.monotonic() + PATIENCE_S)
-    future: asyncio.Future[int] = field(default_factory=asyncio.Future)
+    future: asyncio.Future[int] = field(default_factory=asyncio.Future[int])
 
     @property
     def is_done(self) -> bool:
@@ -66,7 +69,8 @@ def in_lines(test: Callable[[Lines, Scheduler], Awaitable[None]], places: int = 
         scheduler.start()
         lines = Lines(scheduler, 64, lambda packing, units, seconds: None)
         try:
-            await test(lines, scheduler)
+            async with asyncio.timeout(WAIT_S):
+                await test(lines, scheduler)
             await asyncio.sleep(0.05)
             assert lines.taken == 0
         finally:
