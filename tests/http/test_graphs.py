@@ -195,10 +195,14 @@ def test_an_evicted_graph_can_be_posted_again_in_every_protocol(client: httpx.Cl
         assert "again (POST /v1/graphs)" in answer.text, answer.text
 
 
-def test_an_installed_graph_has_a_document(serve: Serve, tmp_path: Path) -> None:
+def test_an_installed_graph_has_a_document_and_the_default_mode_of_a_page(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "norm_loss.graph.json").write_text(json.dumps(LOSS))
+    (tmp_path / "steep.graph.json").write_text(json.dumps(of_one(MULTIPLY)))
     with serve(OPS_PATH=str(tmp_path)).client() as client:
+        posted = client.post("/v1/graphs", json=of_one(MULTIPLY)).json()["name"]
         assert client.get("/v1/graphs/norm_loss").json()["nodes"] == LOSS["nodes"]
+        modes = [client.get(f"/v1/ops/{name}").json()["default_mode"]["vjp"]["float32"] for name in ("steep", posted)]
+        assert modes == ["xla", "graph"]
         refused = client.get("/v1/graphs/square")
         assert (refused.status_code, "not a graph of ops" in refused.json()["detail"]) == (404, True)
 
