@@ -1,13 +1,18 @@
 """Requests that wait: small ones never wait for several large ones, none waits for ever, and a turn is bounded."""
 
+import asyncio
 import random
+import time
+from types import SimpleNamespace
 from typing import cast
 
 from app.execution.lifecycle import Lifecycle
+from app.fast_path import pending
 from app.fast_path.cache import Head
 from app.fast_path.pending import EACH, SMALL, TURN, Pending, PendingRequest
 from app.http.body import Budget
 from app.http.connection import Connection
+from tests.patience import PATIENCE_S, PAUSE_S
 
 
 def arrival(size: int) -> PendingRequest:
@@ -77,3 +82,30 @@ def test_a_request_that_has_ended_gets_no_turn():
     assert [*arrivals.turn()] == []
     assert not arrivals.small
     assert not arrivals.large
+
+
+def test_a_request_whose_rest_is_late_gives_back_what_it_holds_once():
+    """One whose rest comes in time keeps it until it ends."""
+
+    async def run() -> None:
+        budget, lifecycle, released = Budget(1 << 30), Lifecycle(), list[PendingRequest]()
+        arrivals, late, complete = Pending(budget, lifecycle), arrival(1), arrival(TURN)
+        for each in (late, complete):
+            loop = asyncio.get_running_loop()
+            each.connection = cast(
+                Connection, SimpleNamespace(loop=loop, release=lambda each=each: released.append(each))
+            )
+            each.began = time.perf_counter()
+            arrivals.begin(each)
+            arrivals.put_aside(each)
+        arrivals.put(complete)
+        until = time.monotonic() + PATIENCE_S
+        while not released and time.monotonic() < until:
+            await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(2 * pending.PATIENCE_S)
+        assert (released, late.is_done, complete.is_done) == ([late], True, False)
+        assert (budget.free, lifecycle.in_flight) == (budget.limit - complete.received, 1)
+        arrivals.end(complete)
+        assert (budget.free, lifecycle.in_flight) == (budget.limit, 0)
+
+    asyncio.run(run())

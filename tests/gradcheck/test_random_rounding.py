@@ -130,6 +130,24 @@ def test_a_trace_of_the_author_keeps_no_tensor_of_ours() -> None:
     assert sample.values
 
 
+def test_a_function_with_a_state_runs_once_for_each_run_of_the_op() -> None:
+    counted = list[int]()
+
+    def count(x):
+        counted.append(1)
+        return x
+
+    def function(x):
+        y = tf.numpy_function(count, [tf.exp(x)], x.dtype, stateful=True)
+        return tf.ensure_shape(y, x.shape)
+
+    sample = sample_of(elementwise(function, None, name="planted"), x=[1.0]).up_to("outputs")
+    sample._with_errors(1e-6)
+    counted.clear()
+    sample._with_errors(1e-6)
+    assert len(counted) == 1
+
+
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
 def test_bars_follow_the_size_of_the_numbers(size) -> None:
     sample = sample_of(elementwise(lambda x: size * x**2, None, name="planted"), x=[1.0, 2.0])
