@@ -46,6 +46,8 @@ class Place:
 class Check:
     """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
 
+    ``digits`` counts those that are right by the digits that the error bar leaves.
+
     ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
 
     A ``note`` is about a doubtful declaration of the op; its verdict is pass, or fail with ``strict_claims``.
@@ -72,6 +74,7 @@ class Check:
     reproduce: str | None = None
     shows: str | None = None
     note: bool = False
+    digits: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def __repr__(self) -> str:
         from pullback.places import place  # noqa: PLC0415 - it imports this module
@@ -221,7 +224,7 @@ def report(document: Mapping[str, Any]) -> Report:
     coverage = [
         Coverage(
             **{name: entry[name] for name in ("check", "order", "dtype", "points", "compared")},
-            digits={int(digits): count for digits, count in entry.get("digits", {}).items()},
+            digits=_digits(entry),
         )
         for entry in document.get("coverage", [])
     ]
@@ -273,7 +276,13 @@ def _check(entry: Mapping[str, Any]) -> Check:
         reproduce=entry.get("reproduce"),
         shows=entry.get("shows"),
         note=entry.get("note", False),
+        digits=_digits(entry),
     )
+
+
+def _digits(entry: Mapping[str, Any]) -> dict[int, int]:
+    """Read the counts by digits, which reports of earlier services lack."""
+    return {int(digits): count for digits, count in entry.get("digits", {}).items()}
 
 
 def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:

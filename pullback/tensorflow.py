@@ -126,7 +126,7 @@ class _Derivative:
         return self._evaluated(arrays, self._is_differentiated)
 
     def _evaluated(self, arrays: Sequence[Any], is_differentiated: bool) -> list[Array]:
-        given = [np.asarray(x) for x in arrays]
+        given = self._p.cast([np.asarray(x) for x in arrays])
         has_gradient = all(given[i].dtype.kind not in "iub" for i in self._p.differentiable_inputs)
         return evaluate(self._p, given, ahead=is_differentiated and has_gradient and not self._p.path)
 

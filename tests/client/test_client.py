@@ -181,6 +181,9 @@ def test_check_returns_a_report(api) -> None:
     assert (report.op, report.verdict, report.seed) == ("square", "pass", 3)
     assert {check.check for check in report.checks} == {"derivative"}
     assert report.count("pass") == len(report.checks) > 0
+    judged = [check for check in report.checks if check.order == 1 and check.digits]
+    assert judged
+    assert all(0 < sum(check.digits.values()) <= check.compared for check in judged)
 
 
 def test_a_stream_of_checks_ends_with_a_summary(api) -> None:

@@ -206,6 +206,12 @@ def test_the_dtype_is_that_of_the_array(remote, dtype) -> None:
     assert f([0.5, 1]).dtype == tf.float32
 
 
+@pytest.mark.parametrize("given", [[], [X], [X] * 3], ids=["none", "one", "three"])
+def test_another_number_of_inputs_is_an_error_that_names_them(remote: Any, given: list[Any]) -> None:
+    with pytest.raises(pullback.BadArgument, match=r"matvec: expected 2 arrays \(a, x\)"):
+        remote("matvec")(*given)
+
+
 def test_static_shapes_are_known_while_a_graph_is_traced(remote) -> None:
     s, eig = remote("softmax_cross_entropy"), remote("self_adjoint_eig")
 
