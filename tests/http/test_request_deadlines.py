@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 
-from app.errors import Malformed, PullbackError
+from app.errors import DeadlinePassed, Malformed, PullbackError, too_late
 from app.http import front_door
 from app.http.body import Budget
-from app.http.deadlines import Deadlines
+from app.http.deadlines import Deadline, Deadlines
 from app.http.request import Request
 from tests.http.handlers import limited, request_of
 
@@ -35,3 +36,18 @@ def test_no_deadline_outlives_its_request(
     asyncio.run(answered())
     assert not deadlines.running
     assert running == ([] if milliseconds == "0" else [1, 1, 1])
+
+
+def test_a_deadline_counts_what_a_request_has_waited() -> None:
+    async def answered() -> None:
+        one = Deadline(Deadlines(), 60.0, asyncio.Event().wait, too_late, began=time.perf_counter() - 59.9)
+        one.start_work()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            one.explain()
+        finally:
+            one.stop()
+
+    with pytest.raises(DeadlinePassed):
+        asyncio.run(answered())
