@@ -1,14 +1,16 @@
-"""The report of CPU time: it counts the processes of the tests and their children, and names the longest files."""
+"""The processes of the tests: how many there are, and the report of their CPU time and the longest files."""
 
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PROCESSES, ROOT, pytest_cmdline_main
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +64,19 @@ def ended_children_s() -> float:
 def test_a_budget_that_is_exceeded_names_the_longest_file(tmp_path: Path, processes: int, budget_s: float, ending: str):
     line = summary(tmp_path, processes, budget_s)
     assert re.search(f"{ending}$", line), line
+
+
+@pytest.mark.parametrize(
+    ("processes", "names", "of_xdist", "expected"),
+    [
+        (None, ["tests/test_tiny.py::test_a", "tests/test_house.py"], {}, 0),
+        (None, ["tests/test_tiny.py", "tests/http"], {}, PROCESSES),
+        (2, ["tests/test_tiny.py"], {}, 2),
+        (None, ["tests"], {"workerinput": {}}, None),
+    ],
+    ids=["files", "a folder", "as asked", "a process of xdist starts no others"],
+)
+def test_in_how_many_processes_tests_run(processes: Any, names: list[str], of_xdist: Any, expected: Any) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(numprocesses=processes), args=names, **of_xdist)
+    pytest_cmdline_main(config)
+    assert config.option.numprocesses == expected
