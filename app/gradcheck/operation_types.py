@@ -46,3 +46,7 @@ BandedTriangularSolve Cholesky CholeskyGrad Eig LogMatrixDeterminant Lu MatrixDe
 MatrixInverse MatrixLogarithm MatrixSolve MatrixSolveLs MatrixSquareRoot MatrixTriangularSolve Qr SelfAdjointEigV2 Svd
 TridiagonalSolve
 """)
+# Gradients that are 1 less a rounded result.
+OF_SATURATED = _names("""
+SigmoidGrad TanhGrad
+""")

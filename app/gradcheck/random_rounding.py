@@ -24,7 +24,16 @@ from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
-from app.gradcheck.operation_types import ARITHMETIC, COMPLEX_SUMS, CUMULATIVE, EXACT, OF_MATRICES, OF_SIZE_ONE, WHOLE
+from app.gradcheck.operation_types import (
+    ARITHMETIC,
+    COMPLEX_SUMS,
+    CUMULATIVE,
+    EXACT,
+    OF_MATRICES,
+    OF_SATURATED,
+    OF_SIZE_ONE,
+    WHOLE,
+)
 from app.gradcheck.rounding import NO_LOSSES, Losses
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.modes import Results, Traits
@@ -33,6 +42,8 @@ from ops import Array, Tensor
 
 # The dtype with the fewest digits: a constant that is exact in it is so in any.
 FEWEST_DIGITS = tf.bfloat16
+# In the name of a function that TensorFlow traces for a single loop or branch under a tape, and of its gradient.
+WRAPPER = "cflow_gradient_wrapper"
 PHILOX = 1
 # The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
 MOST_LOST = 0.1
@@ -157,7 +168,7 @@ class _Rounder:
     ) -> list[Tensor] | None:
         """Return what replaces the outputs of a new operation, ``None`` if they stay."""
         del attrs, op_name
-        if not self._is_within(graph):
+        if not self._is_within(graph, op_type):
             return None
         if op_type == "Placeholder":
             # What a loop or a branch gets: see _is_exact. The first one of the body of a loop counts its iterations.
@@ -212,12 +223,14 @@ class _Rounder:
             return any(self._is_exact(outer) for outer, inner in x.graph.captures if inner is x)
         return _name(x) in self._exact
 
-    def _is_within(self, graph: Any) -> bool:
+    def _is_within(self, graph: Any, op_type: str) -> bool:
         """Return whether a graph is that of the program, or of a loop or branch in it.
 
-        The trace of another function would keep tensors of this graph, and is used elsewhere too.
+        The trace of another function would keep tensors of this graph, and is used elsewhere too. In the gradient of a
+        loop or branch under a tape, few operations count: to replace all makes its graph many times as large.
         """
-        while isinstance(graph, ControlFlowFuncGraph):
+        is_wrapped = op_type in OF_SATURATED or op_type == "Placeholder"
+        while isinstance(graph, ControlFlowFuncGraph) or (is_wrapped and WRAPPER in getattr(graph, "name", "")):
             graph = graph.outer_graph
         return graph is self._graph
 

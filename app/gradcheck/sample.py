@@ -153,6 +153,11 @@ class Sample:
             self.spreads[dtype] = self._spread(dtype)
         return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
 
+    def moved_by_flushing(self, least: float) -> dict[Key, Array]:
+        """Return how far the values move if every result inside the op that is smaller than ``least`` becomes 0."""
+        (flushed,) = self._with_errors(0.0, losses=Losses(flushed=least))
+        return rounding.spread(self.values, flushed)
+
     def _spread(self, dtype: str) -> dict[Key, Array]:
         ((at,),) = self._with_errors(0.0)
         scale, losses, deepest = rounding.eps(dtype), rounding.losses(dtype), rounding.deepest(dtype)

@@ -330,6 +330,13 @@ MUTANTS = (
     Mutant("checks/linearity.py", "for power in (n, -n)), 0.0)", "for power in (-n,)), 0.0)", ("clipped at 1e8",)),
     Mutant("checks/linearity.py", "for power in (n, -n)), 0.0)", "for power in (n,)), 0.0)", ("flushed under 1e-9",)),
     Mutant("checks/linearity.py", "(n, -n)), 0.0)", "(n, -n)),)", ("divided by cotangents of 0",)),
+    Mutant(
+        "checks/linearity.py",
+        "if scale and _may_be_lost(",
+        "if 0 and _may_be_lost(",
+        tests=(SILENT[0], "-k", "sharp"),
+    ),
+    Mutant("random_rounding.py", "op_type in OF_SATURATED or", "", tests=ROUNDING),
     Mutant("checks/linearity.py", "(20, 40), (3,)", "(20,), (3,)", ("clipped at 1e8",)),
     Mutant("checks/linearity.py", 'of_dys["products"] =', "_ =", ("a second order clipped at 1e8",)),
     Mutant("checks/linearity.py", '"slots": "jvp(s v)"', '"none": ""', ("a second order flushed under 1e-9",)),

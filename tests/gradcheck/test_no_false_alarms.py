@@ -60,7 +60,7 @@ def straight_through(value):
 
 
 THROUGH = {"claim": lambda attrs: Claim(Surrogate(identity))}
-SINGLE = ("float32",)
+SINGLE, WIDE = ("float32",), ("float64",)
 NASTY = {
     "tanh to 8 in float32": nasty(tf.tanh, np.linspace(-8, 8, 33).tolist(), SINGLE),
     "tanh to 8": nasty(tf.tanh, np.linspace(-8, 8, 33).tolist()),
@@ -85,10 +85,19 @@ NASTY = {
     "softplus far out": nasty(tf.math.softplus, [-40.0, 40.0, 90.0]),
     "expm1 at 1e-10": nasty(tf.math.expm1, [1e-10, -1e-10, 1e-3]),
     "erf": nasty(tf.math.erf, [0.0, 1.0, 4.0], ("float32", "float64")),
+    # Scaled by 2^-20, what its second order is computed from is smaller than the smallest normal number.
+    "the tail of a sharp sigmoid": nasty(lambda x: tf.sigmoid(1e4 * x), [-0.0698, 0.5], WIDE),
     "a bump": nasty(bump, [0.05, 0.2, 1.0], ("float32", "float64")),
 }
-# One for each reason of a false alarm: noise, a wave, a jump, a kink, a flat start.
-OFTEN = ("x² at 5000 in float32", "sin(1000x)", "floor, straight through", "abs at 0", "a bump")
+# One for each reason of a false alarm: noise, a wave, a jump, a kink, a flat start, an underflow.
+OFTEN = (
+    "x² at 5000 in float32",
+    "sin(1000x)",
+    "floor, straight through",
+    "abs at 0",
+    "a bump",
+    "the tail of a sharp sigmoid",
+)
 
 
 @pytest.mark.parametrize(

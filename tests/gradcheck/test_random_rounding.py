@@ -91,6 +91,16 @@ def test_the_terms_of_a_second_order_that_is_0_are_known() -> None:
     assert sample_of(op, x=[0.0]).error_bounds("products", "float64")["x"][0] > 1e6 * UNIT
 
 
+def test_the_terms_of_a_gradient_in_a_loop_are_known() -> None:
+    """1 - tanh² has few digits left at 17."""
+
+    def recurrence(x):
+        return tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, tf.tanh(x + y)), [0, tf.zeros_like(x)])[1]
+
+    found = terms(elementwise(recurrence, None, name="planted"), "gradients", [17.0])
+    assert 0.1 < found[0] < 12
+
+
 def test_without_errors_the_values_are_those_of_the_op() -> None:
     sample = sample_of(rows(tf.nn.softmax, None, name="planted"), x=[[0.5, -1.0, 2.0]])
     ((values,),) = sample._with_errors(0.0)

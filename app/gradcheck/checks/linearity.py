@@ -19,7 +19,7 @@ from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
-from ops import Formula
+from ops import Array, Formula
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Comparison, Finding, Place
 
@@ -127,5 +127,21 @@ def _compare_scaled(sample: Sample, scaled: Sample, scale: float, key: Key, comp
     bound = sample.error_bound(key, dtype)
     # Near an overflow the bound is infinite, and 0 times infinity is NaN.
     bar = (scale * RATIO * bound if scale else np.zeros_like(bound)) + rounding.underflow(dtype)
+    if scale and _may_be_lost(found, expected, bar, dtype):
+        bar = np.fmax(bar, _lost(sample, scaled, scale, key))
     index, some = sample.index(str(key[1])), calls(scaled, key)
     comparison.add(found, expected, bar, status=status, index=index, key=key, calls=some)
+
+
+def _may_be_lost(found: Array, expected: Array, bar: Array, dtype: str) -> bool:
+    """Return whether a number looks wrong that something which underflows may explain."""
+    with np.errstate(invalid="ignore"):
+        is_deep = np.fmax(np.abs(found), np.abs(expected)) < rounding.deepest(dtype)
+        return bool((is_deep & (np.abs(found - expected) > bar)).any())
+
+
+def _lost(sample: Sample, scaled: Sample, scale: float, key: Key) -> Array:
+    """Return how far scaled numbers move if what underflows at the smaller of both scales becomes 0 at the larger."""
+    larger, least = (scaled if scale > 1 else sample), rounding.tiny(sample.point.spec.dtype) * max(scale, 1 / scale)
+    moved = larger.moved_by_flushing(least)[key] * min(scale, 1.0)
+    return np.where(moved < rounding.deepest(sample.point.spec.dtype), moved, 0.0)

@@ -126,6 +126,8 @@ OPS = collected(
             outputs=Y,
             batching="elementwise",
             validate=within(a=(0.1, 9.0), b=(0.1, 9.0), x=(0.0, 1.0)),
+            # XLA's values are off by 65 roundings at most points, and by 370 at some; those of the kernel by 8.
+            modes=UNCOMPILED,
         ),
         lambda a, b, x: mp.betainc(a, b, 0, x, regularized=True),
     ),
