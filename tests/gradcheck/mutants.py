@@ -239,8 +239,8 @@ MUTANTS = (
     ),
     Mutant(
         "random_rounding.py",
-        "        while isinstance(graph, ControlFlowFuncGraph):",
-        "        while False:",
+        "while isinstance(graph, ControlFlowFuncGraph) or",
+        "while",
         tests=ROUNDING,
     ),
     Mutant("random_rounding.py", "is_floating or x.dtype.is_complex", "is_floating", ("convolution_by_transforms",)),
