@@ -56,7 +56,8 @@ class Origins:
                 raise Forbidden(f"expected a Host among {known}, got {got}; PULLBACK_HOSTS lists the allowed hosts")
             if host and not VALID_HOST.fullmatch(host):
                 raise _wrong_host(clip(repr(host.decode("latin-1")), MAX_GOT))
-            self.last_host = host
+            # HTTP/1.1 needs a host, so none is not allowed for every request.
+            self.last_host = host or None
         if origin is not None and request.method not in SAFE_METHODS and not self._is_any:
             origin = origin.lower()
             if origin not in self._origins and origin.partition(b"://")[2] != host.lower():

@@ -117,6 +117,20 @@ def test_the_last_request_of_a_connection(both: Both, version: str, header: str)
         assert all(answer.is_last for answer in both.same(*map(request, range(3))))
 
 
+def test_the_version_of_http_is_part_of_the_key(start) -> None:
+    """Where any host may be named, HTTP/1.0 needs none, and HTTP/1.1 one."""
+    both = Both(*(start(EXPRESS=fast, HOSTS="*").wait_until_ready() for fast in "10"))
+
+    def request(number: int, version: bytes = b"1.0") -> bytes:
+        del number
+        made = post(PATH, body(), JSON, "x-tag: without a host").replace(b"HTTP/1.1", b"HTTP/" + version)
+        return made.replace(b"host: localhost\r\n", b"")
+
+    both.warm(request)
+    assert [answer.status for answer in both.same(request(0), request(0, b"1.1"), request(0))] == [200, 400, 200]
+    both.close()
+
+
 def test_headers_that_change_an_answer_still_count(warmed: Both) -> None:
     safetensors = "accept: application/vnd.safetensors"
     answers = warmed.same(
