@@ -130,6 +130,12 @@ class NotFound(PullbackError):
     status, title = 404, "Not found"
 
 
+class Gone(PullbackError):
+    """What the request names was kept for a time, and is no longer there."""
+
+    status, title = 410, "Gone"
+
+
 class MethodNotAllowed(PullbackError):
     """The path exists, for another method: the ``Allow`` header says which."""
 

@@ -59,6 +59,10 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
         metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
         document = "Posted graphs in the memory of the process."
         metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
+        document = "Forward passes that are kept for products at their points."
+        metrics.gauge("pullback_linearizations_kept", document, lambda: len(engine.linearizations))
+        document = "Bytes of the forward passes that are kept."
+        metrics.gauge("pullback_linearization_bytes", document, lambda: engine.linearizations.size)
         document = "Ops that do not run now, because they crashed a process."
         metrics.gauge("pullback_ops_quarantined", document, lambda: len(REFUSED), "max")
         document = "Requests answered on the fast path."

@@ -44,7 +44,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 def forward(point: Point) -> Evaluation[Derivatives]:
     """Return the outputs; only those of a derived op may be absent."""
-    return Evaluation(point, (), partial(_outputs, point.spec))
+    return Evaluation(point, (), partial(outputs_of, point.spec))
 
 
 def gradients(
@@ -56,7 +56,7 @@ def gradients(
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, list[Derivatives]]:
         levels = range(1, order + 1)
-        return _outputs(spec, results), [_derivatives(wrt, spec.inputs, level, results) for level in levels]
+        return outputs_of(spec, results), [_derivatives(wrt, spec.inputs, level, results) for level in levels]
 
     later = [Transform("vjp", inputs, inputs, ones=True)] * (order - 1)
     seeds = (cotangents or {}, *[dict[str, Array]()] * (order - 1))
@@ -77,7 +77,7 @@ def vjp(
         _admit_rows(point, cotangents or {}, [point.inputs[name].shape for name in inputs], "gradients")
 
     def finish(results: KeyedArrays) -> tuple[Derivatives, Derivatives]:
-        return _outputs(spec, results) if outputs else {}, _derivatives(wrt, spec.inputs, 1, results)
+        return outputs_of(spec, results) if outputs else {}, _derivatives(wrt, spec.inputs, 1, results)
 
     return Evaluation(point, (first,), finish, (cotangents or {},), (0,) if outputs else (), batched)
 
@@ -204,7 +204,7 @@ def _derivatives(names: Iterable[str], side: Side, level: int, results: KeyedArr
     return derivatives
 
 
-def _outputs(spec: Spec, results: KeyedArrays) -> Derivatives:
+def outputs_of(spec: Spec, results: KeyedArrays) -> Derivatives:
     """Return the outputs; raise ``OpFailed`` for a byte other than 0 and 1 in a bool, which no format can represent."""
     outputs: Derivatives = dict.fromkeys(spec.outputs.absent, Absent.NOT_SENT)
     for name, dtype in spec.outputs.dtypes.items():

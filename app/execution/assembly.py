@@ -16,6 +16,7 @@ from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
+from app.execution.linearizations import Linearizations
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
 from app.execution.sources import Sources
@@ -28,7 +29,7 @@ from app.runtime import cancellation, python_functions, tensor_prints
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
-from app.settings import Settings
+from app.settings import MB, Settings
 from app.telemetry.counters import not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
@@ -118,6 +119,8 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
         CheckLimiter(settings.checks),
         pool,
         graph_folder,
+        # Another worker may get the next request, and would not know the id.
+        linearizations=Linearizations(settings.linearizations_mb * MB if settings.workers == 1 else 0),
     )
     return engine, metrics
 

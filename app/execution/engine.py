@@ -18,6 +18,7 @@ from app.execution.check_steps import Check, Checker, CheckerInService, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
+from app.execution.linearizations import Linearizations
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
@@ -52,7 +53,8 @@ class Engine:
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks, ``check_op_s`` that of one op
     of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
-    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts.
+    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, and ``linearizations`` the forward passes
+    that are kept.
     """
 
     registry: Registry
@@ -71,6 +73,7 @@ class Engine:
     check_pool: CheckPool | None = None
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
     last_checks: LastChecks = field(default_factory=LastChecks.shared)
+    linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.

@@ -76,6 +76,40 @@ class GradientsRequest(OperationRequest):
     wrt: Wrt = None
 
 
+class LinearizeRequest(OperationRequest):
+    """The point to linearize at, and the inputs to differentiate with respect to."""
+
+    wrt: Wrt = None
+
+
+class ProductRequest(BaseModel):
+    """The fields of every request for a product at a point that was linearized."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    batched: Batched = False
+    encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
+
+
+class VjpThereRequest(ProductRequest):
+    """The cotangents to pull back to a point that was linearized."""
+
+    cotangents: Cotangents = None
+
+
+class JvpThereRequest(ProductRequest):
+    """The tangents to push forward from a point that was linearized."""
+
+    tangents: Tensors = Field(description="A tangent for some of the inputs, zeros for the rest.")
+
+
+class HvpThereRequest(ProductRequest):
+    """The cotangents that weight the outputs, and the vectors, at a point that was linearized."""
+
+    vectors: Tensors = Field(description="A vector for some of the inputs, zeros for the rest.")
+    cotangents: Cotangents = None
+
+
 class VjpRequest(BatchedRequest):
     """The point and the cotangents to pull back."""
 
@@ -133,6 +167,22 @@ class ForwardAnswer(OperationAnswer):
     """The outputs."""
 
     outputs: dict[str, TensorOut]
+
+
+class Kept(OperationAnswer):
+    """A linearization that the service keeps for a time."""
+
+    id: str = Field(description="Of the paths /v1/linearizations/{id}, for the key that made it.")
+    bytes: int = Field(description="The memory that it takes, of the room for all.")
+    expires_s: int = Field(description="In how many seconds it ends; PATCH renews it.")
+
+
+class LinearizeAnswer(OperationAnswer):
+    """The outputs, and the linearization, if it is worth keeping."""
+
+    outputs: dict[str, TensorOut]
+    linearization: Kept | None
+    reason: str = Field(default="", description="Only if there is none: why.")
 
 
 class GradientsAnswer(OperationAnswer):

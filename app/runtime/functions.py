@@ -32,23 +32,31 @@ class Function:
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""
+        return list(map(array_of, self.on_device(self.tensors_of(leaves))))
+
+    def tensors_of(self, leaves: Sequence[Array]) -> list[EagerTensor]:
+        """Return leaves as tensors on the function's device."""
+        return list(map(EagerTensor, leaves, repeat(self._device), repeat(None)))
+
+    def on_device(self, tensors: Sequence[EagerTensor]) -> Sequence[EagerTensor]:
+        """Call the function on tensors of its device, where its results stay."""
         handle, device, manager = context.context()._handle, self._device, cancellation.context()
-        tensors = [*map(EagerTensor, leaves, repeat(device), repeat(None)), *self._captured]
+        tensors = [*tensors, *self._captured]
         try:
             if manager is None:
-                outputs = TFE_Py_Execute(handle, device, self._name, tensors, self._attrs, self._count)
-            else:
-                outputs = TFE_Py_ExecuteCancelable(
-                    handle, device, self._name, tensors, self._attrs, manager._impl, self._count
-                )
+                return TFE_Py_Execute(handle, device, self._name, tensors, self._attrs, self._count)
+            return TFE_Py_ExecuteCancelable(
+                handle, device, self._name, tensors, self._attrs, manager._impl, self._count
+            )
         except core._NotOkStatusException as error:  # pyright: ignore[reportPrivateUsage] - it has no public name
             raise core._status_to_exception(error) from None  # pyright: ignore[reportPrivateUsage] - the same
-        arrays: list[Array] = []
-        for tensor in outputs:
-            array = np.asarray(tensor._numpy())
-            array.flags.writeable = False
-            arrays.append(array)
-        return arrays
+
+
+def array_of(tensor: EagerTensor) -> Array:
+    """Return a tensor as a read-only array, which shares its memory on the CPU."""
+    array = np.asarray(tensor._numpy())
+    array.flags.writeable = False
+    return array
 
 
 # The most numbers in the leaves of a call that cannot be cancelled.

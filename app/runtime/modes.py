@@ -15,6 +15,7 @@ from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.functions import Bounded, Function
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables
+from app.runtime.residuals import Cut, in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
 from app.runtime.this_thread import can_run_here
@@ -91,7 +92,8 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
     JOURNAL.begin(program, mode, leaves)
     try:
         if mode != "eager":
-            return trace_of(program, mode, leaves, device)(leaves)
+            trace, use = trace_of(program, mode, leaves, device), in_use()
+            return trace(leaves) if use is None or mode != "graph" else use.run(trace, leaves)
         with tf.device(device):
             return _run_eagerly(program, leaves)
     finally:
@@ -143,6 +145,8 @@ class Trace:
         self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
         self._function: tf.types.experimental.ConcreteFunction | None = None
+        self._device = device
+        self._cuts: dict[int, Cut] = {}
         if in_session:
             self._call = self._session(program, mode, specs, device)
         else:
@@ -157,11 +161,23 @@ class Trace:
         values = self._call(leaves) if self.kinds else []
         return {**dict(zip(self.kinds, values, strict=True)), **self.shapes, **dict.fromkeys(self.missing)}
 
+    def cut(self, leaves: int, known: int) -> Cut:
+        """Return the trace, which has so many leaves, cut behind what the first ``known`` of them determine."""
+        if known not in self._cuts:
+            with tf.device(self._device):
+                self._cuts[known] = Cut(self, leaves, known)
+        return self._cuts[known]
+
+    @property
+    def function(self) -> tf.types.experimental.ConcreteFunction:
+        """The function; not in mode v1."""
+        assert self._function is not None
+        return self._function
+
     @property
     def graph(self) -> tf.Graph:
         """The graph of the function; not in mode v1."""
-        assert self._function is not None
-        return self._function.graph
+        return self.function.graph
 
     @property
     def graph_def(self) -> Any:

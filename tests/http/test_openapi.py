@@ -121,7 +121,7 @@ def check_document(document: dict[str, Any]) -> None:
     routes = [(path, method, one) for path, item in document["paths"].items() for method, one in item.items()]
     assert len({one["operationId"] for _, _, one in routes}) == len(routes)
     for path, method, one in routes:
-        assert method in ("get", "post", "put")
+        assert method in ("get", "post", "put", "patch", "delete")
         assert one["summary"]
         assert one["responses"]
         parameters = [resolved(document, parameter) for parameter in one.get("parameters", ())]
@@ -131,10 +131,14 @@ def check_document(document: dict[str, Any]) -> None:
 
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
+    there = {f"/v1/linearizations/{{id}}/{product}" for product in ("vjp", "jvp", "hvp")}
+    posts |= {"/v1/ops/{op}/linearize", *there}
     checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
     probes = {"/health/live", "/health/ready", "/metrics"}
     gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
-    assert set(document["paths"]) == {*posts, *checks, *gets, "/v1/graphs"}
+    one = "/v1/linearizations/{id}"
+    assert set(document["paths"]) == {*posts, *checks, *gets, "/v1/graphs", one}
+    assert document["paths"][one].keys() == {"get", "patch", "delete"}
     assert all("post" in document["paths"][path] for path in {*posts, *checks, "/v1/graphs"})
     assert document["paths"]["/v1/graphs/{name}"].keys() == {"get", "put"}
 
@@ -143,7 +147,7 @@ def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
     assert [tag["name"] for tag in by_op["tags"]] == names
     for name in names:
-        for operation in (*OPERATIONS, "numeric", "check", "verify"):
+        for operation in (*OPERATIONS, "linearize", "numeric", "check", "verify"):
             assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
     gets = {"/v1/ops/{op}", "/v1/ops/{op}/source"}
     assert {path for path in by_op["paths"] if "{op}" in path} == gets
@@ -186,6 +190,8 @@ def test_the_op_of_a_path_is_named(document: dict[str, Any], client: httpx.Clien
 
 def test_the_examples_work(document: dict[str, Any], client: httpx.Client):
     for path, item in document["paths"].items():
+        if "{id}" in path:  # see test_linearizations
+            continue
         for example in (
             item.get("post", {})
             .get("requestBody", {})
@@ -209,7 +215,7 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
     posted = document["paths"]["/v1/graphs"]["post"]["requestBody"]["content"]["application/json"]["examples"]
     graph = client.post("/v1/graphs", json=posted["loss"]["value"]).json()["name"]
     for path, item in document["paths"].items():
-        if "get" not in item:
+        if "get" not in item or "{id}" in path:
             continue
         response = client.get(path.format(op="conv_eig", name=graph))
         assert response.status_code == 200
@@ -235,7 +241,7 @@ def test_a_posted_graph_and_what_is_derived_from_it_are_ops_of_the_paths(documen
 @pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify"])
 def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
     for path, item in by_op["paths"].items():
-        if not path.endswith(f"/{operation}"):
+        if not path.endswith(f"/{operation}") or "{id}" in path:
             continue
         described, name = item["post"], path.split("/")[3]
         media = described["requestBody"]["content"]["application/json"]
@@ -306,9 +312,9 @@ def test_every_status_of_an_operation_has_the_problem_schema(document: dict[str,
     responses = {status: resolved(document, response) for status, response in described.items()}
     statuses = {str(error.status) for error in errors()}
     assert all(
-        set(one["responses"]) - {"201"} == {"200", *statuses}
+        set(one["responses"]) - {"201"} == {"204" if method == "delete" else "200", *statuses}
         for item in document["paths"].values()
-        for one in item.values()
+        for method, one in item.items()
     )
     for status, response in responses.items():
         if status != "200":
@@ -435,7 +441,9 @@ def test_an_answer_has_one_schema_in_all_formats(document: dict[str, Any], by_op
     """The type of an answer in TypeScript is the union over its formats, which would hide the fields."""
     for one in (document, by_op):
         for path, item in one["paths"].items():
-            for described in item.values():
+            for method, described in item.items():
+                if method == "delete":
+                    continue
                 schemas = [media["schema"] for media in described["responses"]["200"]["content"].values()]
                 if path != "/v1/checks":
                     assert all(schema == schemas[0] for schema in schemas)

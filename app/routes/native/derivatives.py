@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, cast
 
 from app.autodiff.derivatives import Absent
@@ -31,14 +32,14 @@ Answer = Mapping[str, Tree]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: functions that return the fields of a body, and that write the result of a plan.
+    """A format: functions that return the fields of a body, and that write an answer with its other fields.
 
     ``read`` takes the parser of JSON. If ``is_binary``, the tensors are views of the body.
     """
 
     media_type: str
     read: Callable[[Body, Parse], Document]
-    write: Callable[[Plan, Any], Reply]
+    write: Callable[[Answer, Encoding, Mapping[str, Any]], Reply]
     is_binary: bool = False
 
 
@@ -46,22 +47,22 @@ def _read_json(body: Body, parse: Parse) -> Document:
     return fields_of(body, lambda body: parse(body, places))
 
 
-def write_json(plan: Plan, result: Any) -> Reply:
+def write_json(answer: Answer, encoding: Encoding, others: Mapping[str, Any] = MappingProxyType({})) -> Reply:
     """Return the response as JSON: absent derivatives are null, with their reasons under ``absent``."""
-    answer, missing = plan.operation.tree(plan, result), list[Absent]()
-    document = _encode(answer, plan.request.encoding, missing)
-    layout = lay_out(document | _reasons(answer) if missing else document)
+    missing = list[Absent]()
+    document = _encode(answer, encoding, missing)
+    layout = lay_out({**document, **(_reasons(answer) if missing else {}), **others})
     return Reply(JSON, layout.pieces(), layout=layout)
 
 
-def _write_safetensors(plan: Plan, result: Any) -> Reply:
+def _write_safetensors(answer: Answer, encoding: Encoding, others: Mapping[str, Any]) -> Reply:
     """Return the response as tensors named by their paths; the metadata has the reasons for absent derivatives."""
-    answer = plan.operation.tree(plan, result)
-    layout = safetensors.lay_out(dict(_tensors(answer)), _reasons(answer))
+    del encoding
+    layout = safetensors.lay_out(dict(_tensors(answer)), {**_reasons(answer), **others})
     return Reply(safetensors.MEDIA_TYPE, layout.pieces(), layout=layout)
 
 
-def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
+def _encode(tree: Any, encoding: Encoding, missing: list[Absent]) -> Any:
     """Return a tree with its tensors encoded; append absent derivatives to ``missing``."""
     if isinstance(tree, dict):
         document = dict[str, Any]()
@@ -76,7 +77,7 @@ def _encode(tree: Tree, encoding: Encoding, missing: list[Absent]) -> Any:
     return encode(tree, encoding)
 
 
-def _tensors(tree: Tree, *path: str) -> Iterator[tuple[str, Array]]:
+def _tensors(tree: Any, *path: str) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a tree with their paths; the items of a list are orders, numbered from 1."""
     if isinstance(tree, dict):
         for name, value in cast(dict[str, Tree], tree).items():
@@ -153,9 +154,7 @@ class OperationHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
-        formats_of = _known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats
-        source, target = formats_of(kind, accept)
+        source, target = formats_of(request)
         body = await request.read(is_binary=source.is_binary)
         read = partial(self._call, source, target, request.parse)
         is_binary = source.is_binary and target.is_binary
@@ -165,8 +164,18 @@ class OperationHandler:
         with Reading(self.op, self.operation.name, len(body)):
             fields = source.read(body, parse)
             plan = self.plans.plan(self.operation, self.op, fields)
-            write = partial(target.write, plan)
+            write = partial(_write, target, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
+
+
+def _write(target: Format, plan: Plan, result: Any) -> Reply:
+    return target.write(plan.operation.tree(plan, result), plan.request.encoding, {})
+
+
+def formats_of(request: Request) -> tuple[Format, Format]:
+    """Return the formats of the body and of the response; raises ``UnsupportedMediaType`` or ``NotAcceptable``."""
+    kind, accept = request.headers.get(b"content-type", b""), request.headers.get(b"accept", b"")
+    return (_known_formats if len(kind) + len(accept) <= SHORT_ACCEPT else _formats)(kind, accept)
 
 
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:

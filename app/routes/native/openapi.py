@@ -34,6 +34,7 @@ _HEADERS: Mapping[int, Schema] = {
     429: _SECONDS,
     503: _SECONDS,
 }
+SUCCESS = ("200", "201", "204")
 _DEADLINE: Schema = {
     "name": "Pullback-Deadline-Ms",
     "in": "header",
@@ -61,7 +62,7 @@ def openapi(app: FastAPI, engine: Engine) -> Schema:
     }
     for path in document["paths"].values():
         for operation in path.values():
-            answers = {status: answer for status, answer in operation["responses"].items() if status in ("200", "201")}
+            answers = {status: answer for status, answer in operation["responses"].items() if status in SUCCESS}
             operation["responses"] = {**answers, **refusals}
             operation["parameters"] = [*operation.get("parameters", ()), {"$ref": "#/components/parameters/deadline"}]
     return document

@@ -19,6 +19,7 @@ from app.routes.native.check_models import CheckAnswer, CheckRequest, ChecksRequ
 from app.routes.native.checks import EVENTS, LINES, CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
+from app.routes.native.linearizations import linearization_routes
 from app.routes.native.numeric import NumericAnswer, NumericHandler, NumericRequest
 from app.routes.protocol import per_op
 
@@ -43,14 +44,21 @@ class Lines(JSONResponse):
 def routes(engine: Engine, plans: Plans) -> APIRouter:
     """Return the routes that compute."""
     router = APIRouter()
-    router.routes += [*operation_routes(engine, plans), *_check_routes(engine)]
+    router.routes += [
+        *operation_routes(engine, plans),
+        *linearization_routes(engine, plans),
+        *_check_routes(engine),
+    ]
     unknown = always(_unknown_operation, engine.counters("", "other"))
     router.routes.append(RestRoute("/v1/ops/{op}/{operation}", unknown, include_in_schema=False))
     return router
 
 
 async def _unknown_operation(request: Request) -> None:
-    operation, known = request.scope["path_params"]["operation"], (*OPERATIONS, "numeric", "check", "verify")
+    operation, known = (
+        request.scope["path_params"]["operation"],
+        (*OPERATIONS, "linearize", "numeric", "check", "verify"),
+    )
     raise NotFound(f"unknown operation {operation!r}; {did_you_mean(operation, known)}")
 
 

@@ -69,7 +69,12 @@ class Samples:
             try:
                 plan = self._plans.plan(OPERATIONS[name], op, fields)
                 _, work = plan.work(fields)
-                text = b"".join(map(bytes, write_json(plan, run(work, checkpoint)).pieces))
+                text = b"".join(
+                    map(
+                        bytes,
+                        write_json(plan.operation.tree(plan, run(work, checkpoint)), plan.request.encoding).pieces,
+                    )
+                )
             except PullbackError:
                 continue
             if len(text) <= LARGEST:

@@ -1,0 +1,282 @@
+"""Partial evaluation of traces: what depends on known leaves alone is computed once, and kept for other directions.
+
+A trace of a derivative is cut in two. Its first part depends on the inputs alone: the forward pass, and whatever the
+gradient computes without the cotangents. Its results that the second part needs are the *residuals*. The nodes are
+those of the trace. TensorFlow optimises the parts apart, so in rare cases the last bits differ from an uncut call's.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.ops import EagerTensor  # private, as in ``app.runtime.functions``
+
+from app.runtime import cancellation
+from app.runtime.functions import Function, array_of
+from app.runtime.tensor_sizes import size_of
+from ops import Array, Tensor
+
+CONSTANT = "Const"
+# How many sets of residuals one point keeps: of different derivatives, and of pieces of a long array.
+SETS = 64
+
+
+Results: TypeAlias = dict[Any, Array | None]
+"""Results by their keys, ``None`` for those that are missing, or not computed."""
+
+
+class Trace(Protocol):
+    """The part of ``app.runtime.modes.Trace`` that is used here."""
+
+    kinds: dict[Any, tf.DType]
+    shapes: Results
+    missing: list[Any]
+
+    @property
+    def function(self) -> tf.types.experimental.ConcreteFunction:
+        """The function."""
+        ...
+
+    @property
+    def graph_def(self) -> Any:
+        """The graph, with its functions."""
+        ...
+
+    def cut(self, leaves: int, known: int) -> "Cut":
+        """Return the trace cut."""
+        ...
+
+
+class Cut:
+    """A trace in mode graph, cut behind what its first ``known`` leaves determine."""
+
+    def __init__(self, trace: Trace, leaves: int, known: int) -> None:
+        """Cut a trace with so many leaves."""
+        self.trace, self._count, self.has_run = trace, known, False
+        inputs, captured = trace.function.inputs[:leaves], trace.function.inputs[leaves:]
+        rest = _dependents(inputs[known:])
+        results = dict(zip(trace.kinds, trace.function.outputs, strict=True))
+        self._known = {key: y.name for key, y in results.items() if y.op.name not in rest}
+        self._rest = {key: y.name for key, y in results.items() if y.op.name in rest}
+        residuals = _crossing(trace.function, rest)
+        self._first_names = list(dict.fromkeys([*self._known.values(), *(x.name for x in residuals)]))
+        self._rest_names = list(dict.fromkeys(self._rest.values()))
+        self._residuals = [x.name for x in residuals]
+        whole = trace.graph_def
+        nodes: dict[str, Any] = {node.name: node for node in whole.node}
+        before = {name: node for name, node in nodes.items() if name not in rest}
+        after = {name: node for name, node in nodes.items() if name in rest or node.op == CONSTANT}
+        self._first_part = _Part(before, whole, [*inputs[:known], *captured], self._first_names)
+        second = _Part(after, whole, [*inputs, *residuals, *captured], self._rest_names)
+        self._first, self._second = Function(self._first_part.function()), Function(second.function())
+
+    def expected_bytes(self, leaves: Sequence[Array]) -> int:
+        """Return the bytes of the residuals whose shapes follow from those of the leaves."""
+        shapes = [leaf.shape for leaf in leaves[: self._count]] + [x.shape for x in self.trace.function.captured_inputs]
+        values = self._first_part.shapes_for(shapes)
+        found = [values[name] for name in self._residuals]
+        return sum((x.shape.num_elements() or 0) * x.dtype.size for x in found)
+
+    def first(self, leaves: Sequence[Array]) -> tuple[Results, list[EagerTensor]]:
+        """Return the results that the known leaves determine, and the residuals, which stay on the device."""
+        tensors = [*self._first.tensors_of(leaves[: self._count]), *self.trace.function.captured_inputs]
+        values, self.has_run = dict(zip(self._first_names, self._first.on_device(tensors), strict=True)), True
+        results = {key: array_of(values[name]) for key, name in self._known.items()}
+        missing = dict.fromkeys(self.trace.missing)
+        return {**results, **self.trace.shapes, **missing}, [values[name] for name in self._residuals]
+
+    def second(self, leaves: Sequence[Array], residuals: Sequence[EagerTensor]) -> Results:
+        """Return the other results."""
+        if not self._rest:
+            return {}
+        tensors = [*self._second.tensors_of(leaves), *residuals, *self.trace.function.captured_inputs]
+        values = dict(zip(self._rest_names, self._second.on_device(tensors), strict=True))
+        return {key: array_of(values[name]) for key, name in self._rest.items()}
+
+
+def _dependents(leaves: Iterable[Tensor]) -> set[str]:
+    """Return the names of the operations whose values depend on leaves."""
+    found, waiting = set[str](), [leaf.op for leaf in leaves]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in found:
+            found.add(op.name)
+            waiting += [consumer for y in op.outputs for consumer in y.consumers()]
+    return found
+
+
+def _crossing(function: tf.types.experimental.ConcreteFunction, rest: set[str]) -> list[Tensor]:
+    """Return the tensors that operations of the rest need from others; constants and leaves are in both parts."""
+    leaves, found = {x.name for x in function.inputs}, dict[str, Tensor]()
+    for op in function.graph.get_operations():
+        for x in op.inputs if op.name in rest else ():
+            if x.op.name not in rest and x.op.type != CONSTANT and x.name not in leaves:
+                found[x.name] = x
+    return list(found.values())
+
+
+class _Part:
+    """Some nodes of a ``whole`` graph, as a function from the tensors ``feeds`` to the tensors ``fetches``.
+
+    The order among nodes of both parts is that of the parts.
+    """
+
+    def __init__(self, nodes: Mapping[str, Any], whole: Any, feeds: Sequence[Tensor], fetches: Sequence[str]) -> None:
+        """Take those among the nodes that the fetches need."""
+        self._feeds, self._fetches = feeds, fetches
+        self._graph = tf.compat.v1.GraphDef(library=whole.library, versions=whole.versions)
+        self._used = set[str]()
+        given, taken = {x.name for x in feeds}, set[str]()
+        self._computed = [name for name in fetches if name not in given]
+        waiting = [*self._computed]
+        while waiting:
+            name = waiting.pop().split(":")[0]
+            if name in taken:
+                continue
+            taken.add(name)
+            node = self._graph.node.add()
+            node.CopyFrom(nodes[name])
+            del node.input[:]
+            node.input.extend([x for x in nodes[name].input if x[0] != "^" or x[1:] in nodes])
+            node.attr.pop("_class", None)  # it may name a node of the other part
+            inputs = [_full(x) for x in node.input]
+            self._used |= given.intersection(inputs)
+            waiting += [x.lstrip("^") for x in inputs if x not in given]
+
+    def function(self) -> tf.types.experimental.ConcreteFunction:
+        """Return the function."""
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in self._feeds]
+        traced = tf.function(lambda *xs: self._values(xs), input_signature=specs, autograph=False)
+        return traced.get_concrete_function()
+
+    def shapes_for(self, shapes: Sequence[Any]) -> dict[str, Tensor]:
+        """Return tensors with the dtypes and shapes of the fetches, by name, for feeds of these shapes."""
+        with tf.Graph().as_default():
+            holders = [tf.compat.v1.placeholder(x.dtype, shape) for x, shape in zip(self._feeds, shapes, strict=True)]
+            return dict(zip(self._fetches, self._values(holders), strict=True))
+
+    def _values(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        values = dict(zip((x.name for x in self._feeds), tensors, strict=True))
+        used = {name: x for name, x in values.items() if name in self._used}
+        computed: Any = tf.import_graph_def(self._graph, input_map=used, return_elements=self._computed, name="")
+        values.update(zip(self._computed, computed, strict=True))
+        return [values[name] for name in self._fetches]
+
+
+def _full(name: str) -> str:
+    """Return the whole name of a tensor, as a node names it among its inputs."""
+    return name if ":" in name else f"{name}:0"
+
+
+@dataclass(eq=False)
+class _Set:
+    """The residuals of a trace at known leaves, and the results that these determine."""
+
+    trace: Trace
+    known: Sequence[Array]
+    results: Results
+    tensors: Sequence[EagerTensor]
+
+    def is_for(self, trace: Trace, leaves: Sequence[Array]) -> bool:
+        """Return whether they are those of a trace at these leaves, bit by bit."""
+        return self.trace is trace and all(map(_same_bits, self.known, leaves))
+
+
+class Residuals:
+    """The residuals at one point: of each trace that was called there. Any thread may use them.
+
+    ``reserve`` takes bytes from a budget, negative ones back, and returns whether it has room; what it has no room for
+    is not kept.
+    """
+
+    def __init__(self, known: int, reserve: Callable[[int], bool]) -> None:
+        """Start empty, for calls whose first ``known`` leaves are the point."""
+        self.known, self._reserve = known, reserve
+        self._sets, self._lock = list[_Set](), threading.Lock()
+
+    def find(self, trace: Trace, leaves: Sequence[Array]) -> _Set | None:
+        """Return the residuals of a trace at these leaves, ``None`` if they are not kept."""
+        return next((kept for kept in [*self._sets] if kept.is_for(trace, leaves)), None)
+
+    def compute(self, cut: Cut, leaves: Sequence[Array]) -> tuple[_Set, bool, float]:
+        """Return the residuals of a trace that is cut, whether they are kept, and how many seconds they took."""
+        expected = cut.expected_bytes(leaves)
+        has_room = len(self._sets) < SETS and self._reserve(expected)
+        began = time.perf_counter()
+        results, tensors = cut.first(leaves)
+        seconds = time.perf_counter() - began
+        new = _Set(cut.trace, leaves[: self.known], results, tensors)
+        if has_room and not (has_room := self._reserve(sum(map(size_of, tensors)) - expected)):
+            self._reserve(-expected)
+        if has_room:
+            self._sets.append(new)
+        return new, has_room, seconds
+
+
+@dataclass
+class Use:
+    """A use of residuals by one thread.
+
+    ``computed`` counts those that were not there, ``lost`` those of them that are not kept; to compute them took
+    ``seconds``, for the first time in this process if it ``is_first``.
+    """
+
+    residuals: Residuals
+    is_first_part_only: bool
+    computed: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+    is_first: bool = False
+
+    def run(self, trace: Trace, leaves: Sequence[Array]) -> Results:
+        """Return the results of a trace; with the first part only, ``None`` for those that depend on directions."""
+        cut = trace.cut(len(leaves), self.residuals.known)
+        kept = self.residuals.find(trace, leaves)
+        if kept is None:
+            self.is_first = self.is_first or not cut.has_run
+            kept, is_kept, seconds = self.residuals.compute(cut, leaves)
+            self.computed, self.lost, self.seconds = (
+                self.computed + 1,
+                self.lost + (not is_kept),
+                self.seconds + seconds,
+            )
+        if self.is_first_part_only:
+            return {**dict.fromkeys(trace.kinds), **kept.results}
+        cancellation.check()
+        return {**kept.results, **cut.second(leaves, kept.tensors)}
+
+
+class _Thread(threading.local):
+    use: Use | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def using(residuals: Residuals, *, is_first_part_only: bool = False) -> Generator[Use]:
+    """Let the calls of traces in mode graph, on this thread and in this block, use and keep residuals."""
+    use = _thread.use = Use(residuals, is_first_part_only)
+    try:
+        yield use
+    finally:
+        _thread.use = None
+
+
+def in_use() -> Use | None:
+    """Return the use of residuals on this thread."""
+    return _thread.use
+
+
+def _same_bits(known: Array, leaf: Array) -> bool:
+    if known is leaf:
+        return True
+    if known.dtype != leaf.dtype or known.shape != leaf.shape:
+        return False
+    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (known, leaf))
+    return np.array_equal(a, b)
