@@ -11,6 +11,7 @@ from app.autodiff.evaluation import Evaluation, compute
 from app.errors import PullbackError
 from app.execution.assembly import build
 from app.execution.engine import Engine
+from app.requests.answering import Reply
 from app.requests.operations import OPERATIONS
 from app.requests.plans import KEPT, SHAPES, Plan, Plans
 from app.routes.native.derivatives import FORMATS
@@ -57,8 +58,11 @@ def answer(plans: Plans, engine: Engine, name: str, operation: str, body: bytes,
     """Return the response to a body, or the document of its error."""
     try:
         plan, fields = read(plans, engine.op(name), operation, body)
-        write = FORMATS[accept].write
-        call = plan.call(fields, lambda result: write(plan, result), NOT_RECORDED, fields.sources, form=accept)
+
+        def write(result: Any) -> Reply:
+            return FORMATS[accept].write(plan.operation.tree(plan, result), plan.request.encoding, {})
+
+        call = plan.call(fields, write, NOT_RECORDED, fields.sources, form=accept)
         assert isinstance(call.work, Evaluation)
         return b"".join(call.write(compute([call.work])[0]).pieces)
     except PullbackError as error:

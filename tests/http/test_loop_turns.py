@@ -88,8 +88,26 @@ def infer(path: str) -> Iterator[Request]:
         yield path, {"json": {"inputs": [tensor]}}
 
 
-def cases(post: Callable[..., str]) -> dict[tuple[str, str], list[Request]]:
-    """Return requests by the method and path of their route; ``post`` returns the name of a new graph."""
+# The order of a matrix whose eigenvalues take long enough for the forward pass to be kept.
+ORDER = 256
+
+
+def there(name: str, product: str, field: str) -> list[Request]:
+    """Return requests for products at a point that was linearized: with few numbers, and with many."""
+    slot, shape = ("w", (ORDER,)) if field == "cotangents" else ("a", (ORDER, ORDER))
+    numbers = np.ones(shape).tolist()
+    path = f"/v1/linearizations/{name}/{product}"
+    return [
+        (path, {"json": {field: {slot: numbers}}}),
+        (path, {"json": {field: {slot: [numbers] * 4}, "batched": True}}),
+    ]
+
+
+def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[str, str], list[Request]]:
+    """Return requests by the method and path of their route.
+
+    ``post`` returns the name of a new graph, ``linearize`` the id of a new linearization.
+    """
 
     def model(path: str) -> list[Request]:
         graph_model, deep = f"/v2/models/{post()}.hessian{path}", f"/v2/models/{post()}.vjp.jvp{path}"
@@ -181,6 +199,13 @@ def cases(post: Callable[..., str]) -> dict[tuple[str, str], list[Request]]:
         ("POST", "/v1/ops/{op}/hvp"): [*native("hvp", "vectors"), of_graph(post(), "hvp", "vectors")],
         ("POST", "/v1/ops/{op}/jacobian"): [*native("jacobian", size=500), of_graph(post(), "jacobian")],
         ("POST", "/v1/ops/{op}/hessian"): [*native("hessian", size=300), of_graph(post(), "hessian")],
+        ("POST", "/v1/ops/{op}/linearize"): [*native("linearize"), of_graph(post(), "linearize")],
+        ("POST", "/v1/linearizations/{id}/vjp"): there(linearize(), "vjp", "cotangents"),
+        ("POST", "/v1/linearizations/{id}/jvp"): there(linearize(), "jvp", "tangents"),
+        ("POST", "/v1/linearizations/{id}/hvp"): there(linearize(), "hvp", "vectors"),
+        ("GET", "/v1/linearizations/{id}"): [(f"/v1/linearizations/{linearize()}", {})],
+        ("PATCH", "/v1/linearizations/{id}"): [(f"/v1/linearizations/{linearize()}", {"json": {"expires_s": 60}})],
+        ("DELETE", "/v1/linearizations/{id}"): [(f"/v1/linearizations/{linearize()}", {})],
         ("POST", "/v1/ops/{op}/numeric"): [*native("numeric", size=200), of_graph(post(20), "numeric")],
         ("POST", "/v1/ops/{op}/verify"): [*native("verify", "gradients"), of_graph(post(20), "verify", "gradients")],
         ("POST", "/v1/ops/{op}/check"): [("/v1/ops/square/check", {"json": {"checks": ["contract"]}})],
@@ -195,10 +220,16 @@ def slow_turns(service: MeasuredService, of: Container[str] | None = None) -> di
         """Post a new graph of so many nodes, and return its name."""
         return service.client.post("/v1/graphs", json=graph(nodes)).raise_for_status().json()["name"]
 
+    def linearize() -> str:
+        """Keep the forward pass at a new point, and return its id."""
+        body = {"inputs": {"a": np.diag(np.arange(1.0, ORDER + 1)).tolist()}}
+        answers = [service.client.post("/v1/ops/self_adjoint_eig/linearize", json=body).json() for _ in range(2)]
+        return answers[1]["linearization"]["id"]
+
     contexts = iter_route_contexts(service.app.routes)
     routes = [(context.path, context.original_route) for context in contexts]
     expected = {(m, p) for p, route in routes if isinstance(route, APIRoute) for m in route.methods or ()}
-    found = cases(post)
+    found = cases(post, linearize)
     assert found.keys() == expected, "each route needs a case here: its largest legal bodies"
     slow = dict[str, str]()
     for (method, route), requests in found.items():
