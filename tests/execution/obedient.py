@@ -16,7 +16,7 @@ import numpy as np
 from app.execution import fork_server
 from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_process import ForkServer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 
 fork = os.fork
 TO_SERVER = {"end-server": signal.SIGKILL, "stop-server": signal.SIGSTOP}
@@ -100,7 +100,11 @@ def signal_server(action: str) -> None:
     """Send the signal of an action to the fork server, once that has had time to tell the id of this process."""
     if action in TO_SERVER:
         time.sleep(TOLD_S)
-        os.kill(os.getppid(), TO_SERVER[action])
+        server = os.getppid()
+        os.kill(server, TO_SERVER[action])
+        # The kernel stops a process only when it gets to run again.
+        while action == "stop-server" and Path(f"/proc/{server}/stat").read_text("ascii").rpartition(")")[2][1] != "T":
+            time.sleep(PAUSE_S)
 
 
 def breed(path: Path) -> None:
