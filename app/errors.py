@@ -131,7 +131,7 @@ class NotFound(PullbackError):
 
 
 class Gone(PullbackError):
-    """What the request names was kept for a time, and is no longer there."""
+    """The request names something that the service kept for a time and has freed."""
 
     status, title = 410, "Gone"
 

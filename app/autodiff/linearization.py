@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.autodiff import derivatives
+from app.autodiff.binding import need_order
 from app.autodiff.derivatives import Absent, Derivatives
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Arrays, Point
@@ -30,7 +31,7 @@ Reserve: TypeAlias = Callable[[int], bool]
 CHEAP_S = 2e-3
 # The first call of a program in a process takes longer than later ones. It is repeated to see, if it took less.
 REPEATED_S = 0.5
-NO_ROOM = "there is no room for what the forward pass computes (PULLBACK_LINEARIZATIONS_MB; 0 with several workers)"
+NO_ROOM = "the service has no room for this forward pass (PULLBACK_LINEARIZATIONS_MB); with several workers it has none"
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Linearization:
 def linearize(point: Point, wrt: Sequence[str], reserve: Reserve) -> tuple[Linearization, str]:
     """Return the linearization of an op at a point, and why it is not worth keeping, "" if it is.
 
-    ``reserve`` takes the bytes of what it keeps. Raises ``Unprocessable`` if the op rejects its inputs, and
-    ``OpFailed`` if it fails.
+    ``reserve`` takes the bytes of what it keeps. Raises ``Unprocessable`` if the op rejects its inputs or declares no
+    gradient, and ``OpFailed`` if it fails.
     """
     spec = point.spec
     if spec.mode != "graph":
@@ -105,6 +106,7 @@ def linearize(point: Point, wrt: Sequence[str], reserve: Reserve) -> tuple[Linea
     inputs, along = derivatives.differentiable_inputs(point, wrt), spec.outputs.differentiable
     if not inputs or not along:
         return _bare(point, wrt), "nothing is differentiable here"
+    need_order(point.op, spec.attrs, 1)
     known = len(point.inputs) + len(spec.numbers)
     seeds = {name: np.zeros(point.output_shapes[name] or (), DTYPES[spec.outputs.dtypes[name]].numpy) for name in along}
     evaluation = Evaluation(

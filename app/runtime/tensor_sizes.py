@@ -21,7 +21,7 @@ def size_of(tensor: Tensor) -> int:
 
 
 def _size_of_list(tensor: Tensor) -> int:
-    with suppress(tf.errors.InvalidArgumentError):  # it is no list, but what has no size, such as an optional
+    with suppress(tf.errors.InvalidArgumentError):  # a variant that is not a list has no known size
         length = int(tf.raw_ops.TensorListLength(input_handle=tensor))
         return length * max((size_of(_item(tensor, index)) for index in {0, length - 1} if length), default=0)
     return 0
