@@ -63,6 +63,8 @@ def create_app(settings: Settings | None = None, ops: Callable[[Settings], Regis
         metrics.gauge("pullback_linearizations_kept", document, lambda: len(engine.linearizations))
         document = "Bytes of the forward passes that are kept."
         metrics.gauge("pullback_linearization_bytes", document, lambda: engine.linearizations.size)
+        document = "Traces that go on long past their deadlines: each keeps a thread until it ends."
+        metrics.gauge("pullback_traces_late", document, lambda: len(engine.scheduler.late_traces()))
         document = "Ops that do not run now, because they crashed a process."
         metrics.gauge("pullback_ops_quarantined", document, lambda: len(REFUSED), "max")
         document = "Requests answered on the fast path."

@@ -18,6 +18,7 @@ from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
+from app.runtime.cancellation import uninterrupted
 from app.runtime.journal import JOURNAL
 from app.runtime.refused import REFUSED, refused
 from app.runtime.trace_limits import Limits, limited
@@ -69,12 +70,12 @@ def _is_arithmetic(op: Op) -> bool:
     graph, limits = tf.Graph(), Limits(op.name, MAX_TRIED, lambda: None)
     try:
         shown = [np.zeros([1] * len(spec.shape), spec.dtype.as_numpy_dtype) for spec in specs]
-        with JOURNAL.running(program, "graph", shown), graph.as_default(), limited(limits):
+        with uninterrupted(), JOURNAL.running(program, "graph", shown), graph.as_default(), limited(limits):
             leaves = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             program.build(Graph(), leaves)
         if limits.stopped is not None or not is_arithmetic(graph):
             return False
-        with JOURNAL.running(program, "xla", shown):
+        with uninterrupted(), JOURNAL.running(program, "xla", shown):
             return agrees(program)
     except BaseException:
         # The author's code may exit. Requests for the op report the error.

@@ -140,7 +140,7 @@ class Engine:
         if self.lifecycle.draining:
             raise Overloaded("draining: the service is about to stop")
         for late in self.scheduler.overruns():
-            if late.seconds > STUCK_S and not late.is_tracing:
+            if late.seconds > STUCK_S:
                 raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
 
     def op(self, name: str) -> Op:

@@ -8,6 +8,11 @@ from app.errors import Overloaded
 Item = TypeVar("Item")
 
 
+def op_of(owner: str) -> str:
+    """Return the op of an owner, which is an op, or the requests for an op with one key: ``"square (key alice)"``."""
+    return owner.partition(" ")[0]
+
+
 class RoundRobin(dict[str, deque[Item]]):
     """A queue that serves its owners in turn, and the items of each owner in order.
 

@@ -8,21 +8,26 @@ that no caller waits for is dropped before it starts.
 The queue for compiling has several threads, the others one each. Tracing is Python, so more threads do not make it
 faster: only ``AT_ONCE`` traces run at once until one turns out to be slow, and then another begins beside it. An owner
 has one running there, and a second one only when nobody waits for the first any more.
+
+The code of an op may wait, or compute, while it is traced, and nothing can stop it. Such a trace keeps its thread, and
+another thread takes its place, up to ``THREADS``. An op gets no new trace while ``OWN`` of its traces are late.
 """
 
 import asyncio
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from app.errors import DeadlinePassed, too_late
-from app.execution.fairness import Admission, RoundRobin
+from app.errors import DeadlinePassed, Overloaded, too_late
+from app.execution.fairness import Admission, RoundRobin, op_of
 from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive, traces_of
+from app.runtime.traces import LATE_S, RETRY_S, NotTraced, forbid_tracing, let_traces_outlive, traces_of
 from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 
@@ -34,23 +39,18 @@ LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
     **{"short": TRACED, "long": TRACED},
     **{"check": (), "compile": (), "catalogue": (), "json": ()},
 }
-# The threads of the queue for compiling; how many of them run at once, not counting work that has run for ``SLOW_S``;
-# and how many an owner may have, all but one of them abandoned.
+# How many pieces of work the queue for compiling runs; how many of them at once, not counting work that has run for
+# ``SLOW_S``; and how many an owner may have, all but one of them abandoned.
 COMPILERS, AT_ONCE, SLOW_S, OWN = 8, 2, 1.0, 2
+# The threads of a queue that traces, with those that late traces keep.
+THREADS: Mapping[Queue, int] = {"compile": 40, "check": 8}
 
 
 class Overrun(NamedTuple):
-    """Work that runs past its deadline: by how much, its owner, its queue, its thread, and the CPU time of that.
-
-    ``is_tracing``: the thread traces or compiles, which cannot be interrupted, and may take long on a busy machine.
-    """
+    """Work that runs past its deadline, by so many seconds, and its owner."""
 
     seconds: float
     owner: str
-    queue: Queue
-    thread: int
-    cpu_s: float
-    is_tracing: bool
 
 
 @dataclass(eq=False)
@@ -71,6 +71,16 @@ class Ticket:
     abandoned: bool = False
     began: float = math.inf
     running: Interruptible | None = None
+
+    @property
+    def is_late_trace(self) -> bool:
+        """Whether it traces or compiles long past its deadline; it may go on in the background, or never end."""
+        return self.running is not None and self.running.is_uninterrupted and self.late_s > LATE_S
+
+    @property
+    def late_s(self) -> float:
+        """How many seconds its deadline is past."""
+        return time.monotonic() - self.deadline
 
     def check(self) -> None:
         """Raise ``DeadlinePassed`` when no caller waits; long work calls this between its chunks."""
@@ -99,14 +109,15 @@ class Scheduler:
         self._admission = Admission(waiting)
         self._queues: dict[Queue, RoundRobin[Ticket]] = {queue: RoundRobin() for queue in LEFT_TO_COMPILE}
         self._running: dict[Queue, list[Ticket]] = {queue: [] for queue in LEFT_TO_COMPILE}
+        self._threads = Counter[Queue]()
         self._lock = threading.Lock()
         self._changed = {queue: threading.Condition(self._lock) for queue in LEFT_TO_COMPILE}
         self._ended = False
 
     def start(self) -> None:
         """Start the threads, as daemons: a kernel that never returns must not keep the process alive."""
-        for queue in (*self._queues, *["compile"] * (COMPILERS - 1)):
-            threading.Thread(target=self._serve, args=(queue,), name=f"scheduler-{queue}", daemon=True).start()
+        for queue in self._queues:
+            self._start_thread(queue)
 
     def stop(self) -> None:
         """Let the threads finish the queued work and end."""
@@ -162,10 +173,13 @@ class Scheduler:
     ) -> Ticket:
         """Queue ``work(checkpoint)`` and return its ticket, whose future gets the result, or ``NotTraced``.
 
-        A caller that waits no more, at the latest at the deadline, abandons the ticket. Raises ``Overloaded``.
+        A caller that waits no more, at the latest at the deadline, abandons the ticket. Raises ``Overloaded``, also if
+        the work must be traced, and too many traces of its op are late, or of all ops.
         """
         ticket = Ticket(work, queue, deadline, owner, counters)
         with self._lock:
+            if queue in THREADS:
+                self._refuse_late(queue, op_of(owner))
             # Work that an idle thread starts at once needs no place.
             ticket.takes_place = not self._may_start(queue, owner) or bool(self._queues[queue])
             if ticket.takes_place:
@@ -196,29 +210,55 @@ class Scheduler:
             return not any(self._running.values()) and not any(self._queues.values())
 
     def overruns(self) -> list[Overrun]:
-        """Return the running work that is past its deadline.
+        """Return the running work that is past its deadline, without traces, which hold no other work.
 
         The catalogue has none: it may wait for a file system that does not answer, and no computation waits for it.
         """
         now = time.monotonic()
         found = list[Overrun]()
         with self._lock:
-            running: list[tuple[Queue, Ticket]] = [
-                (queue, ticket) for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]
-            ]
-        for queue, ticket in running:
-            if (block := ticket.running) is not None and (late := now - ticket.deadline) > 0:
-                found.append(Overrun(late, ticket.owner, queue, block.thread, block.cpu_s, block.is_uninterrupted))
+            running = [ticket for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]]
+        for ticket in running:
+            if (block := ticket.running) is not None and not block.is_uninterrupted:
+                # What follows a late trace is late from its end.
+                late = now - max(ticket.deadline, block.since)
+                found += [Overrun(late, ticket.owner)] if late > 0 else []
         return found
+
+    def late_traces(self) -> list[Ticket]:
+        """Return the work that traces or compiles long past its deadline: each piece keeps a thread."""
+        with self._lock:
+            return [ticket for queue in THREADS for ticket in self._running[queue] if ticket.is_late_trace]
+
+    def _refuse_late(self, queue: Queue, op: str) -> None:
+        """Raise ``Overloaded`` if too many traces of an op are late, or keep all threads of the queue."""
+        late = [ticket for ticket in self._running[queue] if ticket.is_late_trace]
+        own = [ticket for ticket in late if op_of(ticket.owner) == op]
+        found, of = (own, f" of op {op}") if len(own) >= OWN else (late, "")
+        if found is own or len(late) >= THREADS[queue]:
+            longest = max(ticket.late_s for ticket in found)
+            message = f"{len(found)} traces{of} have not ended, the oldest {longest:.0f} s past its deadline"
+            cure = "try mode eager, which is not traced, or this again later"
+            raise Overloaded(f"{message}; {cure}", retry_after_s=RETRY_S)
 
     def _may_start(self, queue: Queue, owner: str) -> bool:
         """Return whether a thread of a queue may start work of an owner."""
         running = self._running[queue]
-        if queue != "compile":
+        if queue not in THREADS:
             return not running
+        in_time = [ticket for ticket in running if not ticket.is_late_trace]
+        if queue != "compile":
+            return not in_time
         now, own = time.monotonic(), [ticket for ticket in running if ticket.owner == owner]
-        at_once = sum(now - ticket.began < SLOW_S for ticket in running)
-        return at_once < AT_ONCE and len(own) < OWN and all(ticket.abandoned for ticket in own)
+        at_once = sum(now - ticket.began < SLOW_S for ticket in in_time)
+        has_place = at_once < AT_ONCE and len(in_time) < COMPILERS
+        return has_place and len(own) < OWN and all(ticket.abandoned for ticket in own)
+
+    def _start_thread(self, queue: Queue) -> None:
+        """Start a thread for a queue that has no idle one, if it may have more; raises ``RuntimeError``."""
+        if len(self._running[queue]) >= self._threads[queue] < THREADS.get(queue, 1):
+            threading.Thread(target=self._serve, args=(queue,), name=f"scheduler-{queue}", daemon=True).start()
+            self._threads[queue] += 1
 
     def _serve(self, queue: Queue) -> None:
         """Run the work of a queue in turn, until the scheduler has stopped and none is left."""
@@ -244,6 +284,8 @@ class Scheduler:
             ticket = waiting.take(owner)
             ticket.began = time.monotonic()
             self._running[queue].append(ticket)
+            with suppress(RuntimeError):  # the process has no further thread: the next work waits for this one
+                self._start_thread(queue)
             if ticket.takes_place:
                 self._admission.give(ticket.owner)
         return ticket

@@ -24,14 +24,14 @@ class Interruptible:
 
     A running kernel, trace or XLA program always completes. A v1 session stops by itself at ``deadline``, in seconds of
     ``time.monotonic``. Functions can be cancelled only after ``install``. ``is_uninterrupted`` while the thread is in
-    ``uninterrupted``.
+    ``uninterrupted``, and not so ``since`` a time of ``time.monotonic``.
     """
 
     def __init__(self, deadline: float) -> None:
         """Create the cancellation manager."""
-        self.deadline, self.is_uninterrupted, self.thread = deadline, False, 0
+        self.deadline, self.is_uninterrupted, self.since = deadline, False, -math.inf
         self._manager = cancellation.CancellationManager()
-        self._cancelled, self._cpu_clock = False, 0
+        self._cancelled = False
 
     @property
     def manager(self) -> cancellation.CancellationManager:
@@ -44,8 +44,7 @@ class Interruptible:
 
     def __enter__(self) -> Self:
         """Make this the block of the current thread."""
-        _thread.block, self.thread = self, threading.get_ident()
-        self._cpu_clock = time.pthread_getcpuclockid(self.thread)
+        _thread.block = self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
@@ -57,11 +56,6 @@ class Interruptible:
         """Whether the block was cancelled, or its deadline has passed."""
         return self._cancelled or time.monotonic() > self.deadline
 
-    @property
-    def cpu_s(self) -> float:
-        """The CPU time of the thread that runs this block, in seconds."""
-        return time.clock_gettime(self._cpu_clock)
-
     def cancel(self) -> None:
         """Cancel the running work, and any that starts later in the block."""
         self._cancelled = True
@@ -72,7 +66,7 @@ class _NotInterruptible:
     """The block of a thread outside any ``Interruptible``."""
 
     manager = None
-    deadline = math.inf
+    deadline, since = math.inf, -math.inf
     is_uninterrupted = is_over = False
 
 
@@ -123,5 +117,5 @@ def uninterrupted() -> Generator[None]:
     try:
         yield
     finally:
-        block.is_uninterrupted = False
+        block.since, block.is_uninterrupted = time.monotonic(), False
         _thread.block = block

@@ -7,7 +7,8 @@ except the executables that XLA compiles for a function: TensorFlow keeps these 
 few, and the others run in sessions, whose executables end with them.
 
 A trace whose caller no longer waits stops. That of an op which is no composition goes on in the background instead, for
-a bounded time, so that the first request pays for the next ones: these are told to come back.
+a bounded time, so that the first request pays for the next ones: these are told to come back. It stops between two
+nodes. Until it makes the next one, nothing can stop it, and requests that need it are told to come back too.
 """
 
 import itertools
@@ -35,8 +36,10 @@ TRACES_KEPT, COMPILED_KEPT = 2048, 512
 # The executables that may stay for the life of the process, and the share of them that one op may have.
 PERMANENT, SHARE = 512, 0.5
 # How many traces may go on without a caller, one for each owner, and how long each may take in all. After that,
-# requests that need it are refused for ``REFUSED_S``.
-BACKGROUND, BACKGROUND_S, REFUSED_S = 2, 600.0, 600.0
+# requests that need it are refused for ``REFUSED_S``. One that makes no node for ``IDLE_S`` leaves its place to others.
+BACKGROUND, BACKGROUND_S, REFUSED_S, IDLE_S = 2, 600.0, 600.0, 30.0
+# So long past its deadline, a trace that has not stopped is late.
+LATE_S = 5.0
 # When a client should try again while a trace goes on, and how often a thread that waits for one looks whether it does.
 RETRY_S, LOOK_S = 5, 0.25
 
@@ -57,8 +60,9 @@ class NotTraced(Exception):
 class _Entry:
     """A trace of ``op``, or its error, and when it was last used.
 
-    ``block`` is the work of its first caller, which it ``may_outlive``; ``is_in_background`` once it has. A failed one
-    is tried again after ``refused_until``. Times are those of ``time.monotonic``.
+    ``block`` is the work of its first caller, which it ``may_outlive``; ``is_in_background`` once it has, and there,
+    ``active`` when it made its last node. A failed one is tried again after ``refused_until``. Times are those of
+    ``time.monotonic``.
     """
 
     op: str
@@ -72,7 +76,13 @@ class _Entry:
     trace: Any = None
     began: float = field(default_factory=time.monotonic)
     is_in_background: bool = False
+    active: float = math.inf
     refused_until: float = math.inf
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should have stopped."""
+        return time.monotonic() > self.block.deadline + LATE_S
 
     def result(self) -> Any:
         """Return the complete trace, or raise its error."""
@@ -87,7 +97,7 @@ class _Entry:
     def refusal(self) -> Overloaded:
         """Return the error for a request that needs this trace, which goes on in the background or took too long."""
         now = time.monotonic()
-        if not self.future.done():
+        if self.refused_until == math.inf:
             message = f"op {self.op} is still traced for this mode and derivative, since {now - self.began:.0f} s"
             return Overloaded(f"{message}; try again later", retry_after_s=RETRY_S)
         message = f"tracing op {self.op} for this mode and derivative took more than {BACKGROUND_S:.0f} s"
@@ -153,7 +163,7 @@ class Traces:
             return None
         if entry.future.done():
             return entry.result()
-        if self._goes_on(entry):
+        if self._goes_on(entry) or entry.is_late:
             raise entry.refusal()
         return None
 
@@ -190,7 +200,7 @@ class Traces:
             if is_first:
                 return self._run(key, entry, trace)
             while not entry.future.done():
-                if self._goes_on(entry):
+                if self._goes_on(entry) or entry.is_late:
                     raise entry.refusal()
                 if block.is_over:
                     raise too_late()
@@ -207,6 +217,7 @@ class Traces:
                 return None
             if not self._goes_on(entry):
                 return too_late()
+            entry.active = time.monotonic()
             return None if time.monotonic() < entry.began + BACKGROUND_S else entry.refusal()
 
         try:
@@ -239,8 +250,8 @@ class Traces:
 
     @property
     def in_background(self) -> int:
-        """The number of traces that go on without a caller."""
-        return len(self._background())
+        """The number of traces that go on without a caller, without those that make no node."""
+        return sum(time.monotonic() < each.active + IDLE_S for each in self._background())
 
     def _background(self) -> list[_Entry]:
         return [each for each in list(self._entries.values()) if each.is_in_background and not each.future.done()]
@@ -250,10 +261,9 @@ class Traces:
         if entry.is_in_background or not (entry.may_outlive and entry.block.is_over):
             return entry.is_in_background
         with self._lock:
-            others = self._background()
-            if len(others) >= BACKGROUND or any(each.owner == entry.owner for each in others):
+            if self.in_background >= BACKGROUND or any(each.owner == entry.owner for each in self._background()):
                 return False
-            entry.is_in_background = True
+            entry.is_in_background, entry.active = True, time.monotonic()
         log.warning("op %s: a trace takes longer than its caller waits, and goes on in the background", entry.op)
         return True
 

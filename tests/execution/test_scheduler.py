@@ -12,10 +12,10 @@ import pytest
 from app.errors import DeadlinePassed, Overloaded
 from app.execution.fairness import RoundRobin
 from app.execution.scheduler import Scheduler
-from app.runtime.cancellation import Checkpoint
+from app.runtime.cancellation import Checkpoint, uninterrupted
 from app.runtime.traces import NotTraced, require_tracing_allowed
 from app.telemetry.counters import Counters
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 
 
 class Tensors:
@@ -225,7 +225,7 @@ def test_an_overrun_is_reported():
         other = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="other"))
         while not (late := scheduler.overruns()) or late[0].seconds < 0.02:
             await asyncio.sleep(0.01)
-        assert [(each.owner, each.queue, each.is_tracing) for each in late] == [("slow", "short", False)]
+        assert [each.owner for each in late] == ["slow"]
         gate.opened.set()
         assert await other == "done"
         assert await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner="a") == 1
@@ -296,6 +296,61 @@ def test_slow_traces_of_some_owners_hold_no_other():
         assert [late.owner for late in scheduler.overruns()] in ([], ["d"])
 
     in_a_scheduler(test, waiting=16)
+
+
+@pytest.mark.slow
+def test_traces_that_do_not_end_hold_no_other_and_have_a_bound():
+    async def test(scheduler: Scheduler) -> None:
+        gate = Gate()
+
+        def hangs(checkpoint: Checkpoint) -> str:
+            with uninterrupted():
+                return gate(checkpoint)
+
+        def trace(owner: str, seconds: float, work: Callable[[Checkpoint], str] = hangs) -> Awaitable[str]:
+            return scheduler.run(work, queue="compile", deadline=later(seconds), owner=owner)
+
+        owners = ["a (key x)", "a (key y)", *"bcdefgh"]
+        ended = await asyncio.gather(*(trace(owner, 6) for owner in owners), return_exceptions=True)
+        assert {type(each) for each in ended} == {DeadlinePassed}
+        # One of nine had no thread.
+        until = later(PATIENCE_S)
+        while len(scheduler.late_traces()) < len(owners) - 1:
+            assert time.monotonic() < until
+            await asyncio.sleep(PAUSE_S)
+        assert await trace("i", PATIENCE_S, lambda checkpoint: "served") == "served"
+        with pytest.raises(Overloaded, match="2 traces of op a have not ended") as refused:
+            await trace("a (key z)", PATIENCE_S)
+        assert refused.value.headers == {"Retry-After": "5"}
+        assert scheduler.overruns() == []
+        gate.opened.set()
+        while scheduler.late_traces():
+            assert time.monotonic() < until
+            await asyncio.sleep(PAUSE_S)
+        assert await trace("a (key z)", PATIENCE_S) == "done"
+
+    in_a_scheduler(test, waiting=64)
+
+
+def test_work_behind_a_late_trace_is_late_from_the_end_of_the_trace():
+    async def test(scheduler: Scheduler) -> None:
+        gate, ended = Gate(), list[float]()
+
+        def work(checkpoint: Checkpoint) -> str:
+            with uninterrupted():
+                time.sleep(0.3)
+            ended.append(time.monotonic())
+            return gate(checkpoint)
+
+        with pytest.raises(DeadlinePassed):
+            await scheduler.run(work, queue="compile", deadline=later(0.05), owner="a")
+        assert await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
+        while not (late := scheduler.overruns()):
+            await asyncio.sleep(PAUSE_S)
+        assert late[0].seconds <= time.monotonic() - ended[0] + 0.1
+        gate.opened.set()
+
+    in_a_scheduler(test)
 
 
 def test_abandoned_work_of_an_owner_lets_one_more_begin():

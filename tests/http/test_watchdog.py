@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.execution.scheduler import Overrun, Scheduler
-from app.execution.watchdog import IDLE_S, LONGEST_TRACE_S, STUCK, Watch
+from app.execution.watchdog import STUCK, Watch
 from tests.http.conftest import PLUGINS
 from tests.http.native_client import JSON, ask, post, problem
 from tests.http.test_launcher import SQUARE, own_lines, status_of
@@ -32,6 +32,26 @@ def slow_to_trace(tmp_path: Path) -> str:
     forward = '    """y = x, later."""\n'
     assert forward in text
     (tmp_path / "slow_to_trace.py").write_text(text.replace(forward, forward + busy), encoding="ascii")
+    return str(tmp_path)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> str:
+    """A folder with two ops whose traces do not end; one is elementwise, so its default mode needs a trace."""
+    text = (PLUGINS / "sleepy.py").read_text(encoding="ascii")
+    changes = {
+        '    """y = x, later."""\n': "    if not tf.executing_eagerly():\n        time.sleep(10000)\n    return x\n",
+        "shape=(), differentiable=False": "shape=()",
+        "shape=()": 'shape=("...",)',
+        'mechanism="symbolic_gradient"': 'mechanism="composition"',
+        '{"x": 0.01}': '{"x": [0.5]}',
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    for name, batching in (("waits", ""), ("elementwise", ', batching="elementwise"')):
+        page = text.replace('"sleepy"', f'"{name}"').replace('"composition"', f'"composition"{batching}')
+        (tmp_path / f"{name}.py").write_text(page, encoding="ascii")
     return str(tmp_path)
 
 
@@ -121,31 +141,36 @@ def test_a_slow_trace_is_not_stuck_and_serves_later_requests(start, slow_to_trac
     assert critical(one) == []
 
 
-NOW, PATIENCE = 1000.0, 10.0
+@pytest.mark.slow
+def test_traces_that_wait_neither_end_the_process_nor_hold_others(start, waiting: str):
+    """Neither that of a request, nor that of the comparison that chooses the default mode."""
+    one = start(OPS_PATH=waiting, DEADLINE_S="1", GRACE_S="1").wait_until_ready()
+    until = time.monotonic() + PATIENCE_S
+    with one.client() as client:
 
+        def answer(op: str, mode: str) -> httpx.Response:
+            return post(client, op, "forward", inputs={"x": [1.0]}, **({"mode": mode} if mode else {}))
 
-@pytest.mark.parametrize(
-    ("late_s", "is_tracing", "cpu_s", "is_stuck"),
-    [
-        (9.0, False, (0.0, 0.0), False),
-        (11.0, False, (0.0, 50.0), True),
-        (300.0, True, (0.0, 50.0), False),
-        (300.0, True, (7.0, 7.0), True),
-        # The thread has been idle since earlier work.
-        (5.0, True, (7.0, 7.0), False),
-        (LONGEST_TRACE_S + 1, True, (0.0, 50.0), True),
-    ],
-)
-def test_a_trace_is_stuck_only_without_progress(
-    late_s: float, is_tracing: bool, cpu_s: tuple[float, float], is_stuck: bool
-):
-    watch = Watch(Scheduler(1), PATIENCE)
-    before, now = (Overrun(late_s, "op", "compile", 1, used, is_tracing) for used in cpu_s)
-    watch.is_stuck(before, NOW - IDLE_S - 1)
-    assert watch.is_stuck(now, NOW) == is_stuck
+        for op, mode in (("waits", "graph"), ("waits", "v1"), ("elementwise", ""), ("elementwise", "")):
+            problem(answer(op, mode), 504)
+        for op, mode in (("waits", "xla"), ("elementwise", "graph")):
+            while (refused := answer(op, mode)).status_code == 504:
+                assert time.monotonic() < until, one.log()
+            assert f"2 traces of op {op} have not ended" in problem(refused, 503)["detail"]
+            assert refused.headers["retry-after"] == "5"
+        assert "op waits is still traced" in problem(answer("waits", "v1"), 503)["detail"]
+        assert answer("waits", "eager").is_success
+        while "pullback_traces_late 4.0" not in client.get("/metrics").text:
+            assert time.monotonic() < until, one.log()
+        time.sleep(3)  # the watchdog looks each second
+        assert answer("square", "graph").is_success
+        assert client.get("/health/ready").status_code == 200
+    assert critical(one) == []
+    late = [line for line in own_lines(one) if "a trace goes on" in line]
+    assert sorted(line.split(" op ")[1].split(":")[0] for line in late) == ["elementwise"] * 2 + ["waits"] * 2
 
 
 def test_only_work_that_is_stuck_twice_in_a_row_ends_the_process():
-    watch, stuck = Watch(Scheduler(1), PATIENCE), Overrun(PATIENCE + 1, "op", "short", 1, 0.0, False)
-    looks = [watch.look(found, NOW) for found in ([stuck], [], [stuck], [stuck])]
+    watch, stuck, late = Watch(Scheduler(1), 10.0), Overrun(11.0, "op"), Overrun(9.0, "op")
+    looks = [watch.look(found) for found in ([stuck], [late], [stuck], [stuck])]
     assert looks == [None, None, None, stuck]
