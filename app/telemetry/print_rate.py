@@ -1,8 +1,8 @@
-"""What ops print in the service, from Python and with ``tf.print``: it goes to the log by lines, at a bounded rate.
+"""What ops print in the service, from Python and TensorFlow: it goes to the log by lines, at a bounded rate.
 
-An op that prints in each call could fill a disk, and would block where nothing reads the log. What C++ kernels print
-does not pass through here: they write to the descriptor, which must stay that of the log. Through a pipe that a thread
-of this process reads, the last words of a process that crashes would be lost.
+An op that prints in each call could fill a disk, and would block where nothing reads the log. What an op's own kernels
+print does not pass through here: they write to the descriptor, which must stay that of the log. Through a pipe that a
+thread of this process reads, the last words of a process that crashes would be lost.
 """
 
 import io

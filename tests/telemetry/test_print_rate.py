@@ -29,13 +29,15 @@ def forward(x):
         for _ in range(1024):
             print("w" * 4096, file=sys.stderr)
             tf.print("t" * 4096)
+            x = tf.compat.v1.Print(x, [x], "k" * 4096)
+        x = tf.raw_ops.Print(input=x, data=[x, x], message="last tensors ")
     return x * 1.0
 
 
 OP = Op(
     name="chatty",
     summary="x, and much that it prints",
-    doc="Prints 8 MiB in each eager call.",
+    doc="Prints 12 MiB in each eager call.",
     function=custom_gradient(forward, lambda x, dy: dy),
     inputs=(Input("x"),),
     outputs=(Output("y"),),
