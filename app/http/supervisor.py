@@ -25,6 +25,8 @@ from app.runtime.forks import signal_at_parents_death
 # The status of a worker that has read other files than its siblings.
 CHANGED = 5
 TICK_S, ASK_S, RECHECK_S = 0.25, 1.0, 5.0
+# How long a worker may take to its first answer: before it, the worker imports its code, slowly on a busy machine.
+FIRST_S = 600.0
 # The longest pause before another attempt when replacements die before they serve.
 MAX_PAUSE_S = 60.0
 MAX_NAMED = 5
@@ -42,7 +44,7 @@ class Worker(multiprocess.Process):
         super().__init__(config, sockets)
         self._sources, self._supervisor_pid = sources, os.getpid()
         self.is_serving, self.is_leaving = False, False
-        self._asked_at, self._is_asked = 0.0, False
+        self._asked_at, self._is_asked, self.patience_s = 0.0, False, FIRST_S
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, in the worker's own process, until the supervisor stops it or dies."""
@@ -69,6 +71,7 @@ class Worker(multiprocess.Process):
         try:
             if self._is_asked and self.parent_conn.poll(0):
                 self.is_serving, self._is_asked = self.parent_conn.recv() and not self.is_leaving, False
+                self.patience_s = self.config.timeout_worker_healthcheck
             if not self._is_asked and (not self.is_serving or now - self._asked_at >= ASK_S):
                 self.parent_conn.send(b"ping")
                 self._asked_at, self._is_asked = now, True
@@ -76,8 +79,8 @@ class Worker(multiprocess.Process):
             pass  # it has died, which its exit code shows
 
     def is_hung(self, now: float) -> bool:
-        """Return whether the worker has not answered for too long."""
-        return self._is_asked and now - self._asked_at > self.config.timeout_worker_healthcheck
+        """Return whether the worker has not answered for more than ``patience_s``."""
+        return self._is_asked and now - self._asked_at > self.patience_s
 
 
 class _WorkerServer(GracefulServer):
@@ -198,7 +201,7 @@ class Supervisor:
         elif worker.exitcode is not None:
             self._empty(place, worker, worker.exitcode, now)
         elif worker.is_hung(now):
-            logger.error("worker %d has not answered for %d s", worker.pid, self._config.timeout_worker_healthcheck)
+            logger.error("worker %d has not answered for %d s", worker.pid, worker.patience_s)
             worker.kill()
             worker.join()
         else:
