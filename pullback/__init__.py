@@ -6,7 +6,7 @@ line is ``python -m pullback``.
 
 from pullback import results
 from pullback.async_client import AsyncClient
-from pullback.catalogue import Contract, OpSummary
+from pullback.catalogue import Contract, ListedOp, OpSummary
 from pullback.client import Client
 from pullback.compose import Attribute
 from pullback.errors import (
@@ -46,6 +46,7 @@ __all__ = [
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",
+    "ListedOp",
     "NotFound",
     "NotPullback",
     "Op",

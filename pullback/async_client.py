@@ -19,7 +19,7 @@ from pullback import addresses, calls
 from pullback.asyncio_network import AsyncioNetwork
 from pullback.base_client import BaseClient
 from pullback.calls import Call, CheckOptions
-from pullback.catalogue import OpSummary
+from pullback.catalogue import ListedOp
 from pullback.compose import post, traced
 from pullback.errors import BadArgument, DeadlinePassed, TimedOut
 from pullback.limits import DEFAULT_RETRIES, Limit
@@ -63,7 +63,7 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
         self._transport, self._http_client, self._concurrency = transport, http_client, concurrency
 
-    async def ops(self) -> list[OpSummary]:
+    async def ops(self) -> list[ListedOp]:
         """Return a summary of every op."""
         return await self.send(calls.ops())
 

@@ -96,9 +96,9 @@ class Call(NamedTuple, Generic[T]):
         return Content(self.accept) if self.body is None else Content(self.accept, self.body.media_type, self.body.size)
 
 
-def ops() -> Call[list[catalogue.OpSummary]]:
+def ops() -> Call[list[catalogue.ListedOp]]:
     """Request a summary of every op."""
-    return Call("/v1/ops", catalogue.summaries, may_repeat=True)
+    return Call("/v1/ops", catalogue.listed, may_repeat=True)
 
 
 def contract(op: str) -> Call[catalogue.Contract]:

@@ -36,6 +36,25 @@ class OpSummary:
 
 
 @dataclass(frozen=True)
+class LastCheck:
+    """The verdict of the last check of a whole op, and the seconds since it ended."""
+
+    verdict: str
+    age_s: float
+
+
+@dataclass(frozen=True)
+class ListedOp(OpSummary):
+    """A summary in the list of all ops; ``last_check`` is ``None`` if there was none since the service started.
+
+    ``group`` is ``yours`` (of a plug-in folder), ``surrogate``, ``numerics``, ``native`` or ``glue``.
+    """
+
+    group: str = ""
+    last_check: LastCheck | None = None
+
+
+@dataclass(frozen=True)
 class Slot:
     """An input or an output; one with several ``dtypes`` has a type variable, the op's if they are those of the op.
 
@@ -109,9 +128,12 @@ class Contract(OpSummary):
         return (self.attrs or {}).get("properties", {})
 
 
-def summaries(document: Mapping[str, Any]) -> list[OpSummary]:
+def listed(document: Mapping[str, Any]) -> list[ListedOp]:
     """Read the response of ``GET /v1/ops``."""
-    return [OpSummary(**_summary_fields(op)) for op in document["ops"]]
+    return [
+        ListedOp(**_summary_fields(op), group=op.get("group", ""), last_check=_last_check(op.get("last_check")))
+        for op in document["ops"]
+    ]
 
 
 def contract(document: Mapping[str, Any]) -> Contract:
@@ -140,6 +162,10 @@ def _summary_fields(op: Mapping[str, Any]) -> dict[str, Any]:
     fields = {key: op[key] for key in ("name", "summary", "mechanism", "available")}
     fields["claim"] = None if claim is None else Claim(claim["first"], claim["second"], claim["linear"])
     return {**fields, "reason": op.get("reason"), "stale": op.get("stale", False)}
+
+
+def _last_check(last: Mapping[str, Any] | None) -> LastCheck | None:
+    return None if last is None else LastCheck(last["verdict"], last["age_s"])
 
 
 def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:

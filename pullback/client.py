@@ -16,7 +16,7 @@ from pullback import addresses, calls
 from pullback.base_client import BaseClient
 from pullback.blocking_network import BlockingNetwork
 from pullback.calls import Call, CheckOptions
-from pullback.catalogue import OpSummary
+from pullback.catalogue import ListedOp
 from pullback.closing import Closing
 from pullback.compose import post, traced
 from pullback.coroutines import iterate, run
@@ -67,7 +67,7 @@ class Client(Closing, BaseClient[BlockingNetwork]):
         # Now, so that the first calls of several threads share it.
         self._network = self._new_network()
 
-    def ops(self) -> list[OpSummary]:
+    def ops(self) -> list[ListedOp]:
         """Return a summary of every op."""
         return self.send(calls.ops())
 

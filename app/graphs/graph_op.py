@@ -1,5 +1,6 @@
 """The op of a graph."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from app.graphs.attributes import attributes
 from app.graphs.claims import NumpyGraph
 from app.graphs.composition import Composition
 from app.graphs.contract import Contract, Inference
-from app.graphs.document import PREFIX, GraphDocument
+from app.graphs.document import PREFIX, Bound, GraphDocument, GraphNode
 from app.graphs.rows import batching, cost, sizes
 from app.graphs.values import needs_guard, validation
 from app.graphs.wiring import FindOp, outputs_of, wired
@@ -21,6 +22,8 @@ from ops import FLOATS, MODES, UNCOMPILED, Example, Input, Op, Tensor
 
 # The size of each symbol in an example that the document does not give.
 SIZE = 2
+# The most characters of a value in the text of a graph.
+LONGEST_VALUE = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +124,22 @@ def _rank(dtypes: tuple[str, ...]) -> tuple[bool, bool]:
 
 
 def _doc(document: GraphDocument) -> str:
-    """Return the nodes as text, a line for each."""
-    lines: list[str] = []
-    for node in document.nodes:
-        given = node.inputs.items() if isinstance(node.inputs, dict) else (("", source) for source in node.inputs)
-        sources = [
-            f"{name}={source}" if name else source
-            for name, source in ((name, each if isinstance(each, str) else "constant") for name, each in given)
-        ]
-        lines.append(f"{node.name} = {node.op}({', '.join(sources)})")
-    return "\n".join(lines)
+    """Return the nodes as text, an indented line for each."""
+    return "\n".join(("The nodes, in order:\n", *(f"    {_line(node)}" for node in document.nodes)))
+
+
+def _line(node: GraphNode) -> str:
+    given = node.inputs.items() if isinstance(node.inputs, dict) else (("", source) for source in node.inputs)
+    arguments = [(name, source if isinstance(source, str) else _shown(source.constant)) for name, source in given]
+    arguments += [
+        (name, value.attr if isinstance(value, Bound) else _shown(value)) for name, value in node.attrs.items()
+    ]
+    return f"{node.name} = {node.op}({', '.join(f'{name}={text}' if name else text for name, text in arguments)})"
+
+
+def _shown(value: Any) -> str:
+    """Return a number or word as JSON has it, and what takes more room as a word."""
+    return "constant" if isinstance(value, dict | list) else json.dumps(value)[:LONGEST_VALUE]
 
 
 def _examples(document: GraphDocument, op: GraphOp, contract: Contract) -> Iterator[Example]:

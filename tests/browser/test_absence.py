@@ -70,6 +70,19 @@ def test_a_service_that_goes_away_comes_back(url, visit) -> None:
     relay.close()
 
 
+def test_sketches_that_an_outage_ends_are_drawn_after_it(url, visit) -> None:
+    relay = Relay(url)
+    page = visit("/docs", at=relay.url, is_quiet=False)
+    page.route("**/vjp", lambda route: (relay.close(), route.continue_()))
+    page.goto(page.url.replace("/docs", "/explore?search=log1pexp"))
+    expect(page.locator("#away")).to_contain_text("does not answer")
+    page.unroute_all()
+    relay.open()
+    for card in page.locator(".card").all():
+        expect(card.locator(".sketch path")).to_have_count(2)
+    relay.close()
+
+
 def test_an_evaluation_and_a_check_go_on_after_an_outage(url, visit) -> None:
     relay = Relay(url)
     page = visit("/explore/self_adjoint_eig", at=relay.url, is_quiet=False)

@@ -1,6 +1,7 @@
 """What a person enters: it is sent as it was entered, in the precision that the page shows, or refused in his words."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -93,15 +94,30 @@ def test_what_is_no_tensor_is_refused_as_it_was_entered(visit, text: str, got: s
     assert all(body["inputs"]["x"] != json.dumps(text) and None not in body["inputs"]["x"] for body in bodies)
 
 
-def test_an_emptied_attribute_is_refused(visit) -> None:
-    page = visit("/explore/scale_gradient", is_quiet=False)
+@pytest.mark.parametrize("text", ["", "abc", "1e400", "1e-400", "9007199254740993"])
+def test_an_attribute_that_is_no_number_is_refused_as_it_was_entered(visit, text: str) -> None:
+    page = visit("/explore/scale_gradient")
     wait_for_plot(page)
-    field = page.get_by_role("group", name="Attributes, dtype and mode").locator("input").first
-    field.fill("")
+    bodies, field = sent(page), page.get_by_role("group", name="Attributes, dtype and mode").locator("input").first
+    field.fill(text)
     field.press("Enter")
-    expect(page.locator("#plot .problem")).to_contain_text("scale")
+    expect(page.locator("#plot .problem")).to_contain_text(
+        re.compile(f"attrs.scale: expected .*, got {text or 'nothing'}")
+    )
     page.get_by_role("button", name="Evaluate").click()
-    expect(page.locator(".answer .problem")).to_contain_text("scale")
+    expect(page.locator(".answer .problem")).to_contain_text("attrs.scale")
+    assert bodies == []
+
+
+def test_the_sign_of_zero_is_kept(visit) -> None:
+    page = visit("/explore/scale_gradient?t=forward")
+    page.wait_for_selector(".answer .tensor")
+    bodies: list[str] = []
+    page.on("request", lambda r: r.url.endswith("/forward") and bodies.append(r.post_data))
+    evaluate(page, "[-0, 0.5]")
+    expect(page.locator(".answer h3")).to_contain_text("[2]")
+    assert [body.partition(',"attrs"')[0] for body in bodies] == ['{"inputs":{"x":[-0.0,0.5]}']
+    assert all("-0.0" in code for code in page.locator(".snippets pre").all_text_contents())
 
 
 @pytest.mark.parametrize(("operation", "field"), [("jvp", "tangents"), ("hvp", "vectors")])

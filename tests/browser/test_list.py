@@ -3,7 +3,7 @@
 import re
 
 from conftest import wait_for_plot
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Page, Route, expect
 
 
 def test_ops_are_in_groups_with_glue_last(visit) -> None:
@@ -23,10 +23,8 @@ def test_ops_are_in_groups_with_glue_last(visit) -> None:
     expect(page.locator(".group:visible")).to_have_count(1)
 
 
-def test_a_card_has_the_last_verdict_with_its_age(visit) -> None:
-    page = visit("/explore/wrong_cube")
-    wait_for_plot(page)
-    lasts = {"square": ("pass", 20.0), "sign": ("fail", 200.0), "relu": ("inconclusive", 9000.0), "add": ("pass", 2e5)}
+def give_last_checks(page: Page, lasts: dict[str, tuple[str, float]]) -> None:
+    """Let the list of ops have these last verdicts, each with its age in seconds."""
 
     def add(route: Route) -> None:
         answer = route.fetch()
@@ -39,11 +37,34 @@ def test_a_card_has_the_last_verdict_with_its_age(visit) -> None:
         route.fulfill(response=answer, json=document)
 
     page.route("**/v1/ops", add)
+
+
+def test_a_card_has_the_last_verdict_with_its_age(visit) -> None:
+    page = visit("/explore/wrong_cube")
+    wait_for_plot(page)
+    lasts = {"square": ("pass", 20.0), "sign": ("fail", 200.0), "relu": ("inconclusive", 9000.0), "add": ("pass", 2e5)}
+    give_last_checks(page, lasts)
     page.get_by_role("link", name="Ops").click()
     shown = {"square": "✓ pass just now", "sign": "✗ fail 3 min ago", "relu": "~ inconclusive 2 h ago"}
     for name, text in {**shown, "add": "✓ pass 2 days ago", "log1pexp": "not checked yet"}.items():
         card = page.locator(".card", has=page.get_by_role("link", name=re.compile(f"^{name}$")))
         expect(card.locator(".checked")).to_have_text(text)
+
+
+def test_the_last_verdict_is_that_of_now(visit) -> None:
+    page = visit("/docs")
+    page.clock.install()
+    lasts = {"sign": ("pass", 20.0)}
+    give_last_checks(page, lasts)
+    page.goto(page.url.replace("/docs", "/explore?search=sign"))
+    card = page.locator(".card", has=page.get_by_role("link", name=re.compile("^sign$")))
+    expect(card.locator(".checked")).to_have_text("✓ pass just now")
+    for verdict, age, shown in (("pass", 80.0, "✓ pass 1 min ago"), ("fail", 0.0, "✗ fail just now")):
+        lasts["sign"] = verdict, age
+        page.clock.fast_forward(60_000)
+        expect(card.locator(".checked")).to_have_text(shown)
+    card.get_by_role("link").click()
+    expect(page.locator(".verdict-line")).to_have_text("Last check: ✗ fail just now")
 
 
 def test_sketches_are_drawn_in_turn_and_only_in_view(visit) -> None:

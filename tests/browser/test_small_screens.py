@@ -25,6 +25,9 @@ def test_a_graph_of_eight_nodes_fits_the_width_and_shows_its_constants(visit) ->
     page.get_by_text("The nodes as a list").click()
     expect(page.locator(".nodes li").nth(1)).to_have_text("scaled = multiply(a=x, b=0.25)")
     assert "Source:" not in page.locator("#text").inner_text()
+    expect(page.locator("#text pre").first).to_contain_text(
+        "scaled = multiply(a=x, b=0.25)\nshifted = add(1.5, scaled)\n"
+    )
 
 
 def test_a_graph_on_a_phone_scrolls_and_stays_readable(visit) -> None:
@@ -35,6 +38,13 @@ def test_a_graph_on_a_phone_scrolls_and_stays_readable(visit) -> None:
     height = graph.locator(".name").first.bounding_box()
     assert height is not None
     assert height["height"] > 8
+
+
+@pytest.mark.parametrize("path", ["/explore", "/explore/cast_float64", "/explore/softmax_cross_entropy.vjp.vjp"])
+def test_a_page_is_no_wider_than_a_phone(visit, path: str) -> None:
+    page = visit(path, width=390)
+    expect(page.locator(".chip").first).to_be_visible()
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("op", ["log1pexp2", "wrong_cube"])

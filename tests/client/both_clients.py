@@ -29,7 +29,7 @@ class BlockingClient:
         self.client = pullback.AsyncClient(*args, **options)
         self.runner = asyncio.Runner(loop_factory=new_loop)
 
-    def ops(self) -> list[pullback.OpSummary]:
+    def ops(self) -> list[pullback.ListedOp]:
         return self.runner.run(self.client.ops())
 
     def op(self, name: str) -> BlockingOp:

@@ -109,6 +109,20 @@ def test_an_attribute_has_the_dtype_of_its_node() -> None:
     assert found["gradients/x"].tolist() == [-0.75]
 
 
+def test_the_text_of_a_graph_has_a_line_for_each_node() -> None:
+    nodes = [
+        {"name": "a", "op": "add", "inputs": ["x", {"constant": -0.5}]},
+        {"name": "b", "op": "multiply", "inputs": {"a": {"constant": [1.0, 2.0]}, "b": "a"}},
+        {"name": "c", "op": "scale_gradient", "inputs": ["b"], "attrs": {"scale": {"attr": "w"}}},
+        {"name": "d", "op": "gradient_reversal", "inputs": ["c"], "attrs": {"mechanism": "stop_gradient"}},
+    ]
+    doc = op_of({"inputs": ["x"], "nodes": nodes, "outputs": {"y": "d"}}).doc
+    assert doc == (
+        "The nodes, in order:\n\n    a = add(x, -0.5)\n    b = multiply(a=constant, b=a)\n"
+        '    c = scale_gradient(b, scale=w)\n    d = gradient_reversal(c, mechanism="stop_gradient")'
+    )
+
+
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_an_error_of_a_node_names_it(mode: Any) -> None:
     def broken(x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import pullback
 from tests.conftest import ROOT, Serve, Start
 
 PAGE = '''"""A cube whose gradient is wrong."""
@@ -67,7 +68,8 @@ def test_ops_are_grouped_by_what_they_are(serve: Serve, pages: str) -> None:
 
 
 def test_only_a_check_of_the_whole_op_is_its_last_verdict(serve: Serve, pages: str) -> None:
-    with serve(OPS_PATH=pages).client() as client:
+    service = serve(OPS_PATH=pages)
+    with service.client() as client:
         parts = [{"checks": ["value"]}, {"tolerances": {"relative": 1.0}}, {"orders": [1]}, {"inputs": {"x": [0.0]}}]
         for part in (*parts, {"dtypes": ["float64"]}, {"modes": ["graph"]}):
             assert client.post("/v1/ops/cubed/check", json=part).is_success
@@ -78,6 +80,10 @@ def test_only_a_check_of_the_whole_op_is_its_last_verdict(serve: Serve, pages: s
         assert last["verdict"] == "fail"
         assert 0 <= last["age_s"] < 600
         assert [name for name, op in listed(client).items() if "last_check" in op] == ["cubed"]
+    with pullback.Client(service.url) as api:
+        lasts = {(op.name, op.group): op.last_check for op in api.ops() if op.last_check}
+    assert [(*key, last.verdict) for key, last in lasts.items()] == [("cubed", "yours", "fail")]
+    assert all(last.age_s >= 0 for last in lasts.values())
 
 
 @pytest.mark.slow

@@ -20,16 +20,6 @@ export function decimal(what, text) {
 }
 
 /**
- * Return whether a text is a finite number.
- *
- * @param {string} text
- * @returns {boolean}
- */
-export function isDecimal(text) {
-  return DECIMAL.test(text.trim()) && Number.isFinite(Number(text));
-}
-
-/**
  * Return the value of a text in JSON; raise an error that names `what` if it is none, or has a number that is not kept.
  *
  * @param {string} what

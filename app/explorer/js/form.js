@@ -1,13 +1,13 @@
 /** A form for the attributes of an op, made from their JSON Schema. */
 
 import { choice, line, make } from "./dom.js";
-import { isDecimal } from "./entered.js";
+import { decimal } from "./entered.js";
 
 /** @typedef {import("./types.d.ts").AttrSchema} AttrSchema */
 
 /**
- * Return the attributes that texts stand for, by their schemas. Texts that are no value of their type stay texts, which
- * the service refuses in its own words.
+ * Return the attributes that texts stand for, by their schemas; raise an error for a text that is no number where one is
+ * expected. The service refuses other values in its own words.
  *
  * @param {Record<string, AttrSchema>} schemas
  * @param {Record<string, string>} texts
@@ -21,7 +21,7 @@ export function attributesOf(schemas, texts) {
     if (!schema) continue;
     if (schema.enum) found[name] = schema.enum.find((value) => String(value) === text) ?? text;
     else if (schema.type === "boolean") found[name] = text === "true" ? true : text === "false" ? false : text;
-    else if (schema.type === "number" || schema.type === "integer") found[name] = isDecimal(text) ? Number(text) : text;
+    else if (schema.type === "number" || schema.type === "integer") found[name] = decimal(`attrs.${name}`, text);
     else found[name] = text;
   }
   return found;

@@ -3,7 +3,7 @@
 import { choice, fill, line, make } from "./dom.js";
 import { json, shown } from "./entered.js";
 import { flatIndex } from "./fault.js";
-import { numbers, shapeOf } from "./numbers.js";
+import { jsonOf, numbers, shapeOf } from "./numbers.js";
 import { directionOf, isFloat } from "./slice.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
@@ -80,7 +80,7 @@ export class LineFields {
   /** The direction in JSON, to be changed; none while the fields have an error. */
   get #suggested() {
     try {
-      return JSON.stringify(this.value.direction);
+      return jsonOf(this.value.direction);
     } catch {
       return "";
     }
@@ -95,8 +95,8 @@ export class LineFields {
     const { point, input } = finding;
     if (!point) return;
     const name = input !== null && input in point.inputs ? input : "";
-    const c = Object.keys(point.cotangents ?? {}).length ? JSON.stringify(point.cotangents) : null;
-    this.address.set({ at: JSON.stringify(point.inputs), along: name ? `${name}:${flatIndex(finding)}` : "random:1", c });
+    const c = Object.keys(point.cotangents ?? {}).length ? jsonOf(point.cotangents) : null;
+    this.address.set({ at: jsonOf(point.inputs), along: name ? `${name}:${flatIndex(finding)}` : "random:1", c });
     this.#draw();
   }
 
@@ -185,9 +185,9 @@ function needLine(at, direction) {
     const [own, needed] = [shapeOf(v), shapeOf(at[name])].map((shape) => `[${shape.join(", ")}]`);
     if (own !== needed) throw new Error(`direction v of ${name}: expected the shape ${needed} of ${name}, got ${own}`);
     for (const [what, tensor] of Object.entries({ [`x₀, ${name}`]: at[name], [`direction v of ${name}`]: v })) {
-      if (numbers(tensor).length !== shapeOf(tensor).reduce((size, length) => size * length, 1)) throw new Error(`${what}: expected rows of one length, got ${shown(JSON.stringify(tensor))}`);
+      if (numbers(tensor).length !== shapeOf(tensor).reduce((size, length) => size * length, 1)) throw new Error(`${what}: expected rows of one length, got ${shown(jsonOf(tensor))}`);
       const lost = [tensor].flat(16).find((each) => typeof each === "string" || !Number.isFinite(Number(each)));
-      if (lost !== undefined) throw new Error(`${what}: expected finite numbers along a line, got ${shown(JSON.stringify(lost))}`);
+      if (lost !== undefined) throw new Error(`${what}: expected finite numbers along a line, got ${shown(jsonOf(lost))}`);
     }
   }
 }

@@ -2,8 +2,8 @@
 
 import { pageOf } from "./address.js";
 import { choice, fill, line, make } from "./dom.js";
+import { lastCheck } from "./lastcheck.js";
 import { sketch } from "./sketch.js";
-import { SIGNS } from "./verdict.js";
 
 /** @typedef {import("./types.d.ts").OpSummary} OpSummary */
 /** @typedef {import("./types.d.ts").ListedOp} ListedOp */
@@ -16,12 +16,8 @@ const GROUPS = /** @type {Record<import("./types.d.ts").Group, [string, string]>
   native: ["C++", "The op is a kernel in C++."],
   glue: ["Glue", "TensorFlow's own ops, with which graphs join the others."],
 });
-// The steps of an age: its unit, and up to how many seconds it is used.
-const AGES = /** @type {[string, number, number][]} */ ([
-  ["min", 60, 3600],
-  ["h", 3600, 86400],
-  ["days", 86400, Infinity],
-]);
+// How often the last verdicts are read again.
+const REFRESH_MS = 20_000;
 
 /**
  * Return the elements of the page.
@@ -63,6 +59,7 @@ export async function listPage(service, address) {
     show();
   });
   show();
+  refresh(service, cards);
   return [
     make("h1", {}, "Ops and their gradients"),
     make("p", { class: "lead" }, "See each function, its derivatives as their author wrote them, and whether they are right."),
@@ -87,16 +84,26 @@ function groupOf(name, title, about) {
 }
 
 /**
- * Return the last verdict on an op, with its age.
+ * Show the last verdicts as they are now, as long as the page is in view.
  *
- * @param {ListedOp} op
+ * @param {import("./service.js").Service} service
+ * @param {{ op: ListedOp, card: HTMLElement }[]} cards
  */
-function lastCheck({ last_check: last }) {
-  if (!last) return make("p", { class: "checked muted small" }, "not checked yet");
-  const { verdict, age_s: age } = last;
-  const [unit, length] = AGES.find(([, , most]) => age < most) ?? ["days", 86400, 0];
-  const text = age < 60 ? "just now" : `${Math.floor(age / length)} ${unit} ago`;
-  return make("p", { class: "checked small" }, make("span", { class: `badge ${verdict}` }, `${SIGNS[verdict] ?? ""} ${verdict}`), " ", make("span", { class: "muted" }, text));
+function refresh(service, cards) {
+  const read = async () => {
+    if (document.hidden || service.isAway) return;
+    const { ops } = /** @type {{ ops: ListedOp[] }} */ (await service.get("/v1/ops"));
+    const lasts = new Map(ops.map((op) => [op.name, op.last_check]));
+    for (const each of cards) {
+      const place = each.card.querySelector(".checked");
+      if (place) fill(place, ...lastCheck(lasts.get(each.op.name)));
+    }
+  };
+  // What is shown stays until the service answers.
+  const attempt = () => read().catch(() => {});
+  const wait = () => setTimeout(() => attempt().finally(wait), REFRESH_MS);
+  wait();
+  document.addEventListener("visibilitychange", attempt);
 }
 
 /** @param {OpSummary} op */
@@ -125,7 +132,7 @@ function card(service, op) {
     make("h3", {}, make("a", { href: pageOf(op.name) }, op.name)),
     make("p", {}, op.summary),
     op.stale && make("p", { class: "problem" }, op.reason ?? "stale"),
-    lastCheck(op),
+    make("p", { class: "checked muted small" }, ...lastCheck(op.last_check)),
     make("p", { class: "chips" }, ...chips(op)),
   );
 }

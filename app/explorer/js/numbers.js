@@ -3,6 +3,9 @@
 /** @typedef {number | "NaN" | "Infinity" | "-Infinity"} WireNumber */
 /** @typedef {{ dtype: string, shape: number[], data: unknown }} Tensor */
 
+// What no string of a request is: it stands for -0, which JSON.stringify writes as 0.
+const MINUS_ZERO = "\u0000-0";
+
 /**
  * Return the number that JSON holds as a number or as a word.
  *
@@ -11,6 +14,16 @@
  */
 export function number(value) {
   return typeof value === "boolean" ? Number(value) : Number(/** @type {WireNumber} */ (value));
+}
+
+/**
+ * Return a value as JSON, in which -0 stays what it is.
+ *
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function jsonOf(value) {
+  return JSON.stringify(value, (_, each) => (Object.is(each, -0) ? MINUS_ZERO : each)).replaceAll(JSON.stringify(MINUS_ZERO), "-0.0");
 }
 
 /**

@@ -107,6 +107,7 @@ export class Plot {
     this.running.abort();
     const running = (this.running = new AbortController());
     this.canvas.setAttribute("aria-busy", "true");
+    this.#tell("");
     // Until the new curve is there, the old one does not belong to the fields.
     this.root.classList.add("stale");
     try {
@@ -122,7 +123,6 @@ export class Plot {
         const cotangent = decimal("cotangent", this.address.get("c", "1"));
         await drawCurve(this.service, this.contract, { ...span, cotangent }, running.signal, show);
       }
-      this.#tell("");
       this.recovery.end();
       this.canvas.dataset["drawn"] = String(Number(this.canvas.dataset["drawn"] ?? 0) + 1);
     } catch (error) {

@@ -1,5 +1,7 @@
 /** The service: its API, its errors in its own words, its key, and whether it answers. */
 
+import { jsonOf } from "./numbers.js";
+
 /** @typedef {{ loc: (string | number)[], message: string, expected: string, got: string }} ProblemEntry */
 /** @typedef {{ status: number, title: string, detail: string, errors: ProblemEntry[] }} Problem */
 
@@ -128,7 +130,7 @@ export class Service extends EventTarget {
    */
   #request(body, accept, signal) {
     const headers = { "Content-Type": "application/json", Accept: accept };
-    return { method: "POST", headers, body: JSON.stringify(body), signal: signal ?? null };
+    return { method: "POST", headers, body: jsonOf(body), signal: signal ?? null };
   }
 
   /**

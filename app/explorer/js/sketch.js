@@ -2,7 +2,8 @@
 
 import { firstRange } from "./curve.js";
 import { numbers, spread } from "./numbers.js";
-import { make } from "./dom.js";
+import { fill, make } from "./dom.js";
+import { Recovery } from "./recovery.js";
 import { directionOf, isFloat, pointOn, slopeAlong, valueOf } from "./slice.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
@@ -18,7 +19,9 @@ const REACH = 2;
 // How many sketches are drawn at a time: a list must not keep the service from other work.
 const AT_ONCE = 2;
 
-/** @type {Set<{ place: HTMLElement, draw: () => Promise<void> }>} */
+/** @typedef {{ place: HTMLElement, draw: () => Promise<void> }} Job */
+
+/** @type {Set<Job>} */
 const waiting = new Set();
 let running = 0;
 
@@ -31,16 +34,26 @@ let running = 0;
  */
 export function sketch(service, op) {
   const place = make("div", { class: "sketch", "aria-hidden": "true" });
-  const job = { place, draw: () => draw(service, op, place) };
+  // A sketch that an outage has ended is drawn once more.
+  const recovery = new Recovery(service, () => begin(job), () => {});
+  const job = {
+    place,
+    draw: () => draw(service, op, place).then(() => recovery.end(), (error) => recovery.end(error)),
+  };
   const watcher = new IntersectionObserver((entries) => {
     if (place.dataset["drawn"]) return watcher.disconnect();
     // A sketch that has left the view gives up its turn.
-    if (entries.at(-1)?.isIntersecting) waiting.add(job);
+    if (entries.at(-1)?.isIntersecting) begin(job);
     else waiting.delete(job);
-    goOn();
   });
   watcher.observe(place);
   return place;
+}
+
+/** @param {Job} job */
+function begin(job) {
+  waiting.add(job);
+  goOn();
 }
 
 function goOn() {
@@ -49,15 +62,11 @@ function goOn() {
     waiting.delete(job);
     job.place.dataset["drawn"] = "true";
     running += 1;
-    job
-      .draw()
-      .catch(() => {
-        // The card says what is wrong with an op; a sketch that cannot be drawn stays empty.
-      })
-      .finally(() => {
-        running -= 1;
-        goOn();
-      });
+    // The card says what is wrong with an op; a sketch that cannot be drawn stays empty.
+    void job.draw().finally(() => {
+      running -= 1;
+      goOn();
+    });
   }
 }
 
@@ -74,7 +83,7 @@ async function draw(service, op, place) {
   const common = contract.modes.includes("eager") ? { mode: "eager" } : {};
   const post = (/** @type {Record<string, unknown>} */ body) => service.post(`${path}/vjp`, { ...common, ...body, outputs: true });
   const isElementwise = contract.batching === "elementwise";
-  if (!isElementwise) place.append(make("span", { class: "shapes" }, `${shapes(contract.inputs)} → ${shapes(contract.outputs)}`));
+  fill(place, !isElementwise && make("span", { class: "shapes" }, `${shapes(contract.inputs)} → ${shapes(contract.outputs)}`));
   if (!contract.claim) return;
   const { y, slope } = isElementwise ? await alongFirst(contract, post) : await alongLine(contract, post);
   const svg = document.createElementNS(SVG, "svg");

@@ -1,5 +1,7 @@
 /** The lines of other programs that ask the same. */
 
+import { jsonOf } from "./numbers.js";
+
 /** @typedef {{ op: string, operation: string, body: Record<string, any> }} Asked */
 
 const LONGEST_ARGUMENT = 100_000;
@@ -27,9 +29,10 @@ export function snippets(asked, contract, origin) {
  * @param {string} origin
  */
 function curl({ op, operation, body }, origin) {
-  const text = JSON.stringify(body).replaceAll("'", "'\\''");
+  const json = jsonOf(body);
+  const text = json.replaceAll("'", "'\\''");
   // An argument has at most 128 KiB.
-  if (text.length > LONGEST_ARGUMENT) return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'END'\n${JSON.stringify(body)}\nEND`;
+  if (text.length > LONGEST_ARGUMENT) return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'END'\n${json}\nEND`;
   return `curl -s ${origin}/v1/ops/${op}/${operation} \\\n  -H 'Content-Type: application/json' \\\n  -d '${text}'`;
 }
 
@@ -119,7 +122,8 @@ function framework({ op, operation, body }, contract, origin, words) {
  * @param {string} origin
  */
 function javascript({ op, operation, body }, origin) {
-  return `const response = await fetch("${origin}/v1/ops/${op}/${operation}", {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: JSON.stringify(${JSON.stringify(body)}),\n});\nconsole.log(await response.json());`;
+  const quoted = `'${jsonOf(body).replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+  return `const response = await fetch("${origin}/v1/ops/${op}/${operation}", {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: ${quoted},\n});\nconsole.log(await response.json());`;
 }
 
 /**
@@ -153,5 +157,5 @@ function literal(value) {
   if (typeof value === "object") {
     return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
   }
-  return JSON.stringify(value);
+  return jsonOf(value);
 }

@@ -4,7 +4,7 @@ import { shown } from "./answer.js";
 import { choice, fill, make } from "./dom.js";
 import { pageOf } from "./address.js";
 import { json } from "./entered.js";
-import { onesLike } from "./numbers.js";
+import { jsonOf, onesLike } from "./numbers.js";
 import { AGAIN, Recovery } from "./recovery.js";
 import { inWords, isAborted } from "./service.js";
 import { snippets } from "./snippets.js";
@@ -73,6 +73,7 @@ export class Try {
   async #run() {
     this.running.abort();
     const running = (this.running = new AbortController());
+    this.answer.querySelector(".problem")?.remove();
     try {
       const body = this.#body();
       const began = performance.now();
@@ -154,7 +155,7 @@ export class Try {
    */
   #tensor(field, slot, byDefault, ones = "") {
     const name = `t.${field}.${slot.name}`;
-    const standard = byDefault === undefined ? "" : JSON.stringify(byDefault);
+    const standard = byDefault === undefined ? "" : jsonOf(byDefault);
     const value = this.address.get(name, standard);
     const area = make("textarea", { rows: Math.min(6, 1 + Math.floor(value.length / 70)), spellcheck: "false", placeholder: ones });
     area.value = value;
@@ -195,7 +196,7 @@ export class Try {
     /** @type {Record<string, unknown>} */
     const inputs = {};
     for (const { name, optional } of contract.inputs) {
-      const text = this.address.get(`t.inputs.${name}`, JSON.stringify(example?.inputs[name]) ?? "");
+      const text = this.address.get(`t.inputs.${name}`, name in (example?.inputs ?? {}) ? jsonOf(example?.inputs[name]) : "");
       if (text.trim() || !optional) inputs[name] = json(`inputs.${name}`, text);
     }
     /** @type {Record<string, unknown>} */

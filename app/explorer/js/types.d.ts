@@ -12,7 +12,12 @@ export type Group = "yours" | "surrogate" | "numerics" | "native" | "glue";
 
 export interface ListedOp extends OpSummary {
   group: Group;
-  last_check?: { verdict: string; age_s: number };
+  last_check?: LastCheck;
+}
+
+export interface LastCheck {
+  verdict: string;
+  age_s: number;
 }
 
 export interface OpSummary {

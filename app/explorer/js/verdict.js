@@ -2,6 +2,7 @@
 
 import { fill, make } from "./dom.js";
 import { placeOf } from "./fault.js";
+import { lastCheck, SIGNS } from "./lastcheck.js";
 import { number, short } from "./numbers.js";
 import { Away, inWords, isAborted } from "./service.js";
 
@@ -21,8 +22,6 @@ import { Away, inWords, isAborted } from "./service.js";
  * @property {{ mode: string, dtype: string }[]} places
  */
 
-/** Verdicts from good to bad, each with its sign. */
-export const SIGNS = /** @type {Record<string, string>} */ ({ skipped: "·", pass: "✓", inconclusive: "~", error: "!", fail: "✗" });
 const ORDER = Object.keys(SIGNS);
 
 /** The verdict on an op. */
@@ -42,15 +41,24 @@ export class Verdict {
     this.button = make("button", { type: "button", class: "primary", onclick: () => this.check() }, "Check this op");
     this.cancel = make("button", { type: "button", hidden: true, onclick: () => this.running.abort() }, "Cancel");
     this.bar = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of the check" });
-    this.state = make("p", { role: "status", class: "verdict-line" }, "Not checked yet: a check takes some seconds.");
+    this.state = make("p", { role: "status", class: "verdict-line" }, "A check takes some seconds.");
     this.table = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of checks", hidden: true });
     this.list = make("div", { class: "findings" });
     this.root = make("div", {}, make("div", { class: "fields" }, this.button, this.cancel, this.bar), this.state, this.table, this.list);
     /** @type {Finding[]} */
     this.findings = [];
     this.current = "";
-    this.isLost = false;
+    this.isLost = this.hasBegun = false;
     service.addEventListener("back", () => this.#back());
+    // Without it, the line says what a check is.
+    this.#readLast().catch(() => {});
+  }
+
+  /** Show the last verdict on the op, unless a check has begun since. */
+  async #readLast() {
+    const { ops } = /** @type {{ ops: import("./types.d.ts").ListedOp[] }} */ (await this.service.get("/v1/ops"));
+    const own = ops.find((op) => op.name === this.contract.name);
+    if (own?.last_check && !this.hasBegun) fill(this.state, "Last check: ", ...lastCheck(own.last_check));
   }
 
   /** Check the op, and show what is found. */
@@ -58,6 +66,7 @@ export class Verdict {
     const running = (this.running = new AbortController());
     this.findings = [];
     this.isLost = false;
+    this.hasBegun = true;
     this.#busy(true);
     this.#say("The check has begun.", "");
     this.#draw();
