@@ -5,6 +5,7 @@ time of change is that of its last use. Nothing in it is trusted: a document cou
 from it, and only regular files of a bounded size are read.
 """
 
+import errno
 import logging
 import os
 import re
@@ -33,6 +34,8 @@ MAX_FILE = MAX_DOCUMENT + MAX_OWNER
 MAX_BYTES = 1 << 24
 KEPT_FILE = re.compile(rf"[0-9a-f]{{{DIGITS}}}{re.escape(ENDING)}")
 NEW_FILE = re.compile(rf"\.{KEPT_FILE.pattern}\.[0-9a-f]{{8}}")
+# The errors of a full disk.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # A new file that is older was left by a process that died.
 WRITING_S = 60.0
 
@@ -84,33 +87,33 @@ class GraphFolder:
         return (document, str(owner)) if document.name == name else None
 
     def write(self, document: GraphDocument, owner: str) -> None:
-        """Keep a document; where there are too many, the least used of the owner with the most goes first.
+        """Keep a document; where there are too many, or the disk is full, the least used of the owner with the most go.
 
         Raises ``Overloaded`` if it cannot be written.
         """
         path, content = self._path(document.name), orjson.dumps(owner) + b"\n" + document.canonical
-        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_room(path, len(content))
             try:
-                with new.open("xb") as file:
-                    file.write(content)
-                new.replace(path)
-            except OSError:
-                new.unlink(missing_ok=True)
-                raise
+                _replace(path, content)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._make_room(path, len(content), is_full=True)
+                _replace(path, content)
         except OSError as error:
             log.error("the folder of graphs cannot be written: %s", error)
             raise Overloaded(f"graphs cannot be kept: {error.strerror}", retry_after_s=5) from None
 
-    def _make_room(self, path: Path, size: int) -> None:
-        """Remove files until there is room for one of ``size`` bytes at ``path``."""
+    def _make_room(self, path: Path, size: int, *, is_full: bool = False) -> None:
+        """Remove files until there is room for one of ``size`` bytes at ``path``; if the disk ``is_full``, as much."""
         others = [file for file in self._files() if file.path != path]
-        total = size + sum(file.size for file in others)
-        while others and (len(others) >= self._kept or total > MAX_BYTES):
-            [(most, _)] = Counter(file.owner for file in others).most_common(1)
-            oldest = min((file for file in others if file.owner == most), key=lambda file: file.used)
+        most = sum(file.size for file in others)
+        total, most = size + most, min(most, MAX_BYTES) if is_full else MAX_BYTES
+        while others and (len(others) >= self._kept or total > most):
+            [(owner, _)] = Counter(file.owner for file in others).most_common(1)
+            oldest = min((file for file in others if file.owner == owner), key=lambda file: file.used)
             with suppress(OSError):
                 oldest.path.unlink()
             others.remove(oldest)
@@ -136,6 +139,18 @@ class GraphFolder:
                         key = entry.name, status.st_ino
                         owner = self._owners[key] = known.get(key) or _owner(path)
                         yield _File(path, owner, status.st_mtime_ns, status.st_size)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole, or not at all."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with new.open("xb") as file:
+            file.write(content)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _owner(path: Path) -> str:

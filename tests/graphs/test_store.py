@@ -1,6 +1,7 @@
 """The store of posted graphs: shared by files, bounded, and trusting no file."""
 
 import contextlib
+import errno
 import os
 import resource
 import threading
@@ -188,6 +189,19 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, caplog: pytest.LogCaptureFix
     # There is room for one from the first on.
     assert {path.name for path in tmp_path.iterdir()} == {path_of(tmp_path, name).name for name in names[1:]}
     assert is_kept(one, one.add(document(10), "")[0].name)
+
+
+def test_on_a_disk_full_of_graphs_a_new_one_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, write = store(tmp_path), Path.open
+
+    def with_room_for_two(path: Path, mode: str = "r", *others: Any) -> Any:
+        if mode == "xb" and len(list(tmp_path.glob("*.json"))) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, mode, *others)
+
+    monkeypatch.setattr(Path, "open", with_room_for_two)
+    names = [one.add(document(number), owner)[0].name for number, owner in enumerate(["alice", "alice", "bob"])]
+    assert {path.name for path in tmp_path.iterdir()} == {path_of(tmp_path, name).name for name in names[1:]}
 
 
 def test_what_a_dead_process_has_left_is_removed(tmp_path: Path) -> None:
