@@ -15,6 +15,7 @@ from pullback.errors import (
     ClientClosed,
     ConnectionLost,
     DeadlinePassed,
+    Gone,
     NotFound,
     NotPullback,
     OpFailed,
@@ -27,6 +28,7 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
+from pullback.linearization import AsyncLinearization, Linearization
 from pullback.op import AsyncComposedOp, AsyncOp, ComposedOp, Op
 from pullback.reports import Report, Verification
 from pullback.results import *  # noqa: F403 - every result that it lists
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncComposedOp",
+    "AsyncLinearization",
     "AsyncOp",
     "Attribute",
     "BadArgument",
@@ -46,6 +49,8 @@ __all__ = [
     "ConnectionLost",
     "Contract",
     "DeadlinePassed",
+    "Gone",
+    "Linearization",
     "ListedOp",
     "NotFound",
     "NotPullback",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 from pullback import bodies, catalogue
@@ -74,7 +74,7 @@ class Call(NamedTuple, Generic[T]):
 
     ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds. A call that computes
     its response from the request alone ``may_repeat``: if a connection that was kept turns out to be closed before the
-    first byte of the response, the client sends it once more. One that ``puts`` gives its body the name in its path.
+    first byte of the response, the client sends it once more. ``verb`` is a method other than GET and POST.
     """
 
     path: str
@@ -83,12 +83,12 @@ class Call(NamedTuple, Generic[T]):
     accept: str = JSON
     deadline: float | None = None
     may_repeat: bool = False
-    puts: bool = False
+    verb: Literal["", "PUT", "DELETE"] = ""
 
     @property
     def method(self) -> str:
-        """The HTTP method: GET, POST or PUT."""
-        return "GET" if self.body is None else "PUT" if self.puts else "POST"
+        """The HTTP method."""
+        return self.verb or ("GET" if self.body is None else "POST")
 
     @property
     def content(self) -> Content:
@@ -109,11 +109,11 @@ def contract(op: str) -> Call[catalogue.Contract]:
 def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
     body = bodies.write_json({**selections(options), "ops": names("ops", ops)}, {})
-    return Call("/v1/checks", _nothing, body, accept=LINES, deadline=deadline_of(options))
+    return Call("/v1/checks", nothing, body, accept=LINES, deadline=deadline_of(options))
 
 
-def _nothing(document: Mapping[str, Any]) -> None:
-    """Read no result: that of a stream are its events."""
+def nothing(document: Mapping[str, Any]) -> None:
+    """Read no result: that of a stream are its events, and a 204 has none."""
 
 
 def deadline_of(options: Common | CheckOptions) -> float | None:

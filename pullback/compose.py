@@ -325,7 +325,7 @@ def document_of(name: str) -> Call[Document]:
 
 def put(document: Document, name: str) -> Call[str]:
     """Request the op of a document again. The path has its name, by which a balancer finds the server that needs it."""
-    return Call(f"{PATH}/{name}", _name, bodies.write_json(document, {}), may_repeat=True, puts=True)
+    return Call(f"{PATH}/{name}", _name, bodies.write_json(document, {}), may_repeat=True, verb="PUT")
 
 
 def _name(contract: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@
     └── ProblemError      status  the service returned a problem document
         ├── Unauthorized  401     the service needs a key, or does not know this one
         ├── NotFound      404     an unknown op or path, or an op that could not be loaded
+        ├── Gone          410     a linearization that has ended, or is that of another process
         ├── TooLarge      413     the body exceeds the server's limit
         ├── Unprocessable 422     an invalid tensor, shape, dtype, attribute, name or mode
         ├── RateLimited   429     too many requests at a time with this key: try again after ``retry_after`` seconds
@@ -125,6 +126,10 @@ class NotFound(ProblemError):
     """The op or path is unknown, or the op could not be loaded (404)."""
 
 
+class Gone(ProblemError):
+    """The linearization has ended, was evicted, or is that of another process (410)."""
+
+
 class TooLarge(ProblemError):
     """The body exceeds the server's limit (413)."""
 
@@ -160,6 +165,7 @@ def _conversion(fault: Fault) -> str:
 _BY_STATUS: Mapping[int, type[ProblemError]] = {
     401: Unauthorized,
     404: NotFound,
+    410: Gone,
     413: TooLarge,
     422: Unprocessable,
     429: RateLimited,

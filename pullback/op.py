@@ -8,27 +8,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
-from pullback import bodies, calls, reports, results, safetensors
+from pullback import bodies, calls, reports, results
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
 from pullback.compose import Document, Operand, Value, apply, apply_document, put
 from pullback.errors import BadArgument, NotFound
 from pullback.limits import Limit
-from pullback.op_calls import OpCall, Positional, TensorField
+from pullback.linearization import AsyncLinearization, Linearization
+from pullback.op_calls import COTANGENTS, INPUTS, TANGENTS, VECTORS, OpCall, Positional, TensorField, evaluation
 from pullback.op_methods import AsyncioOp, BaseOp, BlockingOp, method
 from pullback.reports import Report, Verification
-from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Reader, Tangents
+from pullback.results import Forward, Gradients, Hessian, Jacobian, Numeric, Orders, Products, Tangents
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Tensors: TypeAlias = Arrays | ArrayLike
 Names: TypeAlias = Sequence[str] | None
 
-INPUTS = TensorField("inputs", "inputs", ("",))
-COTANGENTS = TensorField("cotangents", "outputs", ("d",))
-TANGENTS = TensorField("tangents", "inputs", ("t",))
-VECTORS = TensorField("vectors", "inputs", ("v", "dd"))
 GRADIENTS = TensorField("gradients", "inputs", ("g",))
 FIELDS = {field.name: field for field in (INPUTS, COTANGENTS, TANGENTS, VECTORS, GRADIENTS)}
 OPTIONS = {
@@ -86,7 +83,7 @@ class Operations(BaseOp):
     def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Common]) -> OpCall[Forward]:
         """Return the outputs. Several arrays are the inputs in the order of the contract, ``None`` an optional one."""
         given = Positional((inputs, *others)) if others else inputs
-        return self._evaluation("forward", results.forward, {INPUTS: given}, common, {})
+        return evaluation(op_path(self.name, "forward"), results.forward, {INPUTS: given}, common, {})
 
     @operation
     def gradients(
@@ -103,7 +100,7 @@ class Operations(BaseOp):
         The first is weighted by ``cotangents``; each further one is that of the sum of the previous one's entries.
         """
         tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"order": order, "wrt": names("wrt", wrt)}
-        return self._evaluation("gradients", results.orders, tensors, common, options)
+        return evaluation(op_path(self.name, "gradients"), results.orders, tensors, common, options)
 
     @operation
     def vjp(
@@ -121,7 +118,9 @@ class Operations(BaseOp):
         With ``batched``, cotangents and gradients have a leading axis.
         """
         options = {"wrt": names("wrt", wrt), "outputs": outputs, "batched": batched}
-        return self._evaluation("vjp", results.vjp, {INPUTS: inputs, COTANGENTS: cotangents}, common, options)
+        return evaluation(
+            op_path(self.name, "vjp"), results.vjp, {INPUTS: inputs, COTANGENTS: cotangents}, common, options
+        )
 
     @operation
     def jvp(
@@ -129,7 +128,7 @@ class Operations(BaseOp):
     ) -> OpCall[Tangents]:
         """Return tangents of the inputs pushed forward to the outputs."""
         tensors, options = {INPUTS: inputs, TANGENTS: tangents}, {"batched": batched}
-        return self._evaluation("jvp", results.jvp, tensors, common, options)
+        return evaluation(op_path(self.name, "jvp"), results.jvp, tensors, common, options)
 
     @operation
     def jacobian(
@@ -137,7 +136,9 @@ class Operations(BaseOp):
     ) -> OpCall[Jacobian]:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
         options = {"of": names("of", of), "wrt": names("wrt", wrt)}
-        return self._evaluation("jacobian", results.jacobian, {INPUTS: inputs}, common, options, is_larger=True)
+        return evaluation(
+            op_path(self.name, "jacobian"), results.jacobian, {INPUTS: inputs}, common, options, is_larger=True
+        )
 
     @operation
     def hvp(
@@ -153,7 +154,7 @@ class Operations(BaseOp):
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
         tensors = {INPUTS: inputs, VECTORS: vectors, COTANGENTS: cotangents}
         options = {"wrt": names("wrt", wrt), "batched": batched}
-        return self._evaluation("hvp", results.hvp, tensors, common, options)
+        return evaluation(op_path(self.name, "hvp"), results.hvp, tensors, common, options)
 
     @operation
     def hessian(
@@ -168,7 +169,7 @@ class Operations(BaseOp):
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
         tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"wrt": names("wrt", wrt), "diagonal": diagonal}
         read = results.diagonal if diagonal else results.hessian
-        return self._evaluation("hessian", read, tensors, common, options, is_larger=True)
+        return evaluation(op_path(self.name, "hessian"), read, tensors, common, options, is_larger=True)
 
     @operation
     def numeric(
@@ -221,24 +222,6 @@ class Operations(BaseOp):
         fields = {**common, "deadline": None, "dtype": common.get("dtype"), "tolerances": tolerances}
         return OpCall(path, reports.verification, limit, tensors, fields, bodies.write_json)
 
-    def _evaluation(
-        self,
-        name: str,
-        read: Reader[T],
-        tensors: Mapping[TensorField, Tensors | Positional | None],
-        common: Common,
-        options: Mapping[str, Any],
-        *,
-        is_larger: bool = False,
-    ) -> OpCall[T]:
-        """Return the call of an operation; one whose results are larger than the request gets them in safetensors."""
-        path, limit = op_path(self.name, name), Limit(deadline_of(common))
-        dtype = common.get("dtype") or None
-        fields = {**options, **common, "deadline": None, "dtype": dtype, "encoding": "base64"}
-        return OpCall(
-            path, read, limit, tensors, fields, bodies.write, accept=safetensors.MEDIA_TYPE if is_larger else None
-        )
-
 
 OPERATIONS = cast(
     "Mapping[str, operation[..., Any]]",
@@ -255,9 +238,21 @@ class Op(Operations, BlockingOp):
     documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
     """
 
+    def linearize(
+        self, inputs: Tensors, *others: ArrayLike, wrt: Names = None, **common: Unpack[Common]
+    ) -> Linearization:
+        """Return the op at a point, for ``with``: its forward pass is computed once for many products there."""
+        return Linearization(self, (inputs, *others), names("wrt", wrt), common)
+
 
 class AsyncOp(Operations, AsyncioOp):
     """An op of a service, whose methods are coroutines, with the arguments and results of ``Op``."""
+
+    def linearize(
+        self, inputs: Tensors, *others: ArrayLike, wrt: Names = None, **common: Unpack[Common]
+    ) -> AsyncLinearization:
+        """Return the op at a point, for ``async with``: its forward pass is computed once for many products there."""
+        return AsyncLinearization(self, (inputs, *others), names("wrt", wrt), common)
 
 
 class _Composition(BaseOp):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
-from pullback import bodies
+from pullback import bodies, safetensors
 from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
 from pullback.bodies import Body
-from pullback.calls import Call
+from pullback.calls import Call, Common, deadline_of
 from pullback.catalogue import Contract
 from pullback.errors import BadArgument
 from pullback.limits import Limit
@@ -26,6 +26,12 @@ class TensorField:
     name: str
     of: Literal["inputs", "outputs"]
     prefixes: tuple[str, ...]
+
+
+INPUTS = TensorField("inputs", "inputs", ("",))
+COTANGENTS = TensorField("cotangents", "outputs", ("d",))
+TANGENTS = TensorField("tangents", "inputs", ("t",))
+VECTORS = TensorField("vectors", "inputs", ("v", "dd"))
 
 
 class Positional(NamedTuple):
@@ -68,6 +74,21 @@ class OpCall(NamedTuple, Generic[T]):
             fields = {**fields, "dtype": shared_float(tensors.values())}
         body = self.write(fields, tensors)
         return Call(self.path, self.read, body, self.accept or body.media_type, self.limit.seconds, may_repeat=True)
+
+
+def evaluation(
+    path: str,
+    read: Reader[T],
+    tensors: Mapping[TensorField, Arrays | ArrayLike | Positional | None],
+    common: Common,
+    options: Mapping[str, Any],
+    *,
+    is_larger: bool = False,
+) -> OpCall[T]:
+    """Return the call of an operation; one whose results are larger than the request gets them in safetensors."""
+    fields = {**options, **common, "deadline": None, "dtype": common.get("dtype") or None, "encoding": "base64"}
+    accept = safetensors.MEDIA_TYPE if is_larger else None
+    return OpCall(path, read, Limit(deadline_of(common)), tensors, fields, bodies.write, accept)
 
 
 def _is_named(value: Any) -> bool:

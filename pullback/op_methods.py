@@ -39,6 +39,14 @@ class AsyncSender(Protocol):
         ...
 
 
+class Blocking:
+    """What has methods that block."""
+
+
+class Awaited:
+    """What has methods that are awaited."""
+
+
 class BaseOp(ABC):
     """An op of a service, whose coroutines send calls."""
 
@@ -107,7 +115,7 @@ class BaseOp(ABC):
         return None if self._contract is None else html_of(self._contract)
 
 
-class BlockingOp(BaseOp):
+class BlockingOp(Blocking, BaseOp):
     """An op whose methods block."""
 
     def __init__(self, client: Sender, name: str) -> None:
@@ -121,7 +129,7 @@ class BlockingOp(BaseOp):
         fetch.result(seconds)
 
 
-class AsyncioOp(BaseOp):
+class AsyncioOp(Awaited, BaseOp):
     """An op whose methods are coroutines."""
 
     def __init__(self, client: AsyncSender, name: str) -> None:
@@ -137,17 +145,20 @@ class AsyncioOp(BaseOp):
 
 
 class method(Generic[P, T]):
-    """A method that returns the result of a call; the function that it decorates returns the call."""
+    """A method that returns the result of a call, as ``result`` does; the function that it decorates returns the call.
+
+    It blocks in ``Blocking`` classes.
+    """
 
     def __init__(self, function: Callable[Concatenate[Any, P], OpCall[T] | Call[T]]) -> None:
         """Make both methods."""
 
         @wraps(function)
-        def blocking(op: BaseOp, *args: P.args, **options: P.kwargs) -> T:
+        def blocking(op: Any, *args: P.args, **options: P.kwargs) -> T:
             return run(op.result(function(op, *args, **options)))
 
         @wraps(function)
-        async def awaited(op: BaseOp, *args: P.args, **options: P.kwargs) -> T:
+        async def awaited(op: Any, *args: P.args, **options: P.kwargs) -> T:
             return await op.result(function(op, *args, **options))
 
         self.signature = signature(function)
@@ -159,11 +170,11 @@ class method(Generic[P, T]):
         self._awaited: Callable[..., Any] = awaited
 
     @overload
-    def __get__(self, op: BlockingOp, kind: Any = None) -> Callable[P, T]: ...
+    def __get__(self, op: Blocking, kind: Any = None) -> Callable[P, T]: ...
     @overload
-    def __get__(self, op: AsyncioOp, kind: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, op: Awaited, kind: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, op: None, kind: Any = None) -> Callable[..., Any]: ...
-    def __get__(self, op: BaseOp | None, kind: type[BaseOp] | None = None) -> Callable[..., Any]:
-        made = self._blocking if issubclass(kind or type(op), BlockingOp) else self._awaited
+    def __get__(self, op: Any, kind: type[Any] | None = None) -> Callable[..., Any]:
+        made = self._blocking if issubclass(kind or type(op), Blocking) else self._awaited
         return made if op is None else MethodType(made, op)

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 PROBLEM = "application/problem+json"
 SUCCESS = range(200, 300)
+NO_CONTENT = 204
 SHOWN = 40
 GZIP = b"\x1f\x8b"
 
@@ -31,6 +32,8 @@ def result(address: Address, call: Call[T], response: Response) -> T:
     """Return the result of a call from its response; raise the error that the response reports."""
     if response.status not in SUCCESS:
         raise refusal(address, response)
+    if response.status == NO_CONTENT:
+        return call.read({})
     read = _READERS.get(response.media_type)
     if read is None:
         raise address.not_pullback(f"expected {call.accept or JSON}, got {response.media_type or 'no content type'}")

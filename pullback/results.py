@@ -114,6 +114,15 @@ class Numeric(Answer):
     absent: Reasons
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Linearized(Answer):
+    """The outputs at a point, and the ``id`` of its linearization, ``None`` for the ``reason``."""
+
+    outputs: Named
+    id: str | None
+    reason: str
+
+
 def numeric(document: Mapping[str, Any]) -> Numeric:
     """Read the result of ``numeric``; ``float`` also reads the strings NaN and Infinity."""
     given: dict[str, Any] = document.get("derivatives") or {"along": document["along"]}
@@ -173,6 +182,12 @@ def _leaf_or_tree(value: Any, absent: Any) -> Any:
     if isinstance(value.get("base64"), str):
         return decode(value)
     return _arrays(value, absent)
+
+
+def linearized(document: Mapping[str, Any]) -> Linearized:
+    """Read the result of ``linearize``."""
+    kept: Mapping[str, Any] = document.get("linearization") or {}
+    return Linearized(forward(document).outputs, kept.get("id"), document.get("reason", ""))
 
 
 forward = reader(Forward, "outputs")

@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.rfile.read(1)  # returns when the client closes the connection
         self.server.finished.set()
 
-    do_GET = do_POST = respond
+    do_GET = do_POST = do_DELETE = respond
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""

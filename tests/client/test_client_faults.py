@@ -206,6 +206,7 @@ def test_retries_are_bounded_in_time() -> None:
     ("status", "title", "kind"),
     [
         (404, "Not found", pullback.NotFound),
+        (410, "Gone", pullback.Gone),
         (413, "Body too large", pullback.TooLarge),
         (422, "Unprocessable request", pullback.Unprocessable),
         (500, "Op failed", pullback.OpFailed),

@@ -61,7 +61,8 @@ def reader(''',
     ) -> OpCall[results.Traces]:
         """Return the traces of the Hessian."""
         tensors = {INPUTS: inputs, PROBES: probes}
-        return self._evaluation("traces", results.traces, tensors, common, {"max_draws": max_draws})
+        path, options = op_path(self.name, "traces"), {"max_draws": max_draws}
+        return evaluation(path, results.traces, tensors, common, options)
 
     @operation
     def forward(''',
@@ -143,7 +144,11 @@ def public(kind: type) -> dict[str, str]:
 
 
 def test_both_classes_have_the_same_methods() -> None:
-    assert public(pullback.Op) == public(pullback.AsyncOp)
+    blocking, awaited = public(pullback.Op), public(pullback.AsyncOp)
+    assert "AsyncLinearization" in awaited.pop("linearize")
+    assert blocking.pop("linearize")
+    assert blocking == awaited
+    assert public(pullback.Linearization) == public(pullback.AsyncLinearization)
     blocking, awaited = public(pullback.Client), public(pullback.AsyncClient)
     assert list(blocking) == list(awaited)
     for name in set(blocking) - {"op", "compose", "checks"}:

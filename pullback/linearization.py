@@ -1,0 +1,158 @@
+"""An op at a point: the service keeps its forward pass there, for many products with its derivatives.
+
+The service may forget it at any time, or not keep it at all. The inputs are kept here, and then sent with each product.
+"""
+
+import contextlib
+import copy
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, cast
+
+from pullback import results
+from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
+from pullback.calls import Call, Common, nothing, op_path
+from pullback.coroutines import run
+from pullback.errors import BadArgument, Gone, NotFound, PullbackError
+from pullback.op_calls import COTANGENTS, INPUTS, TANGENTS, VECTORS, OpCall, Positional, TensorField, evaluation
+from pullback.op_methods import Awaited, BaseOp, Blocking, method
+from pullback.results import Gradients, Products, Reader, Tangents
+
+T = TypeVar("T")
+Tensors: TypeAlias = Arrays | ArrayLike
+PATH = "/v1/linearizations"
+FREE_S = 2.0
+"""How long the end of a block waits for the service to free the memory; it does so by itself later."""
+
+
+class BaseLinearization:
+    """An op at a point. ``id`` is ``None`` if the service does not keep it, and ``reason`` says why.
+
+    The inputs are copied: changing the arrays afterwards changes nothing. A copy made by pickle uses the same forward
+    pass, with the key of its client, until the block here ends.
+    """
+
+    def __init__(self, op: BaseOp, inputs: Sequence[Any], wrt: Sequence[str] | None, common: Common) -> None:
+        """Take the op and its inputs, by name or in order; this sends nothing."""
+        given = [_copied(x) for x in inputs]
+        self._inputs = Positional(tuple(given)) if len(given) > 1 else given[0]
+        arrays: list[Mapping[str, Any]] = [x if isinstance(x, Mapping) else {"": x} for x in given]
+        self._op, self._wrt = op, wrt
+        # Else directions of another dtype would select it, where the service has forgotten that of the inputs.
+        self._common: Common = {**common, "dtype": common.get("dtype") or shared_float(arrays)}
+        self._found: results.Linearized | None = None
+        self.id: str | None = None
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The outputs at the point, by name."""
+        return self._opened.outputs
+
+    @property
+    def reason(self) -> str:
+        """Why the service did not keep the forward pass, empty if it did."""
+        return self._opened.reason
+
+    @method
+    def vjp(self, cotangents: Tensors | None = None, *, batched: bool = False) -> OpCall[Gradients]:
+        """Return cotangents (by default ones) pulled back to the inputs; if ``batched``, along a leading axis."""
+        return self._product("vjp", results.vjp, {COTANGENTS: cotangents}, batched=batched)
+
+    @method
+    def jvp(self, tangents: Tensors, *, batched: bool = False) -> OpCall[Tangents]:
+        """Return tangents of the inputs pushed forward to the outputs."""
+        return self._product("jvp", results.jvp, {TANGENTS: tangents}, batched=batched)
+
+    @method
+    def hvp(self, cotangents: Tensors | None, vectors: Tensors, *, batched: bool = False) -> OpCall[Products]:
+        """Return Hᵀv, the products of the derivative of the vjp with these cotangents (None: ones) and the vectors."""
+        return self._product("hvp", results.hvp, {COTANGENTS: cotangents, VECTORS: vectors}, batched=batched)
+
+    async def result(self, call: OpCall[T]) -> T:
+        """Return the result of a product: at the forward pass that is kept, or else from the inputs."""
+        if self.id is not None:
+            try:
+                return await self._op.result(_there(call, self.id))
+            except (Gone, NotFound):
+                self.id = None
+        return await self._op.result(call)
+
+    @property
+    def _opened(self) -> results.Linearized:
+        if self._found is None:
+            raise BadArgument("expected a linearization in its block: with op.linearize(x) as at")
+        return self._found
+
+    def _product(self, name: str, read: Reader[T], directions: dict[TensorField, Any], *, batched: bool) -> OpCall[T]:
+        """Return the call of the op's own operation, in the dtype and the mode of the forward pass that was kept."""
+        _ = self._opened
+        options: dict[str, Any] = {"batched": batched} | ({} if name == "jvp" else {"wrt": self._wrt})
+        call = evaluation(
+            op_path(self._op.name, name), read, {INPUTS: self._inputs, **directions}, self._common, options
+        )
+        return call if call.fields["dtype"] else call._replace(fields=_without(call.fields, "dtype"))
+
+    async def _open(self) -> None:
+        """Let the service compute the outputs."""
+        call = evaluation(
+            op_path(self._op.name, "linearize"),
+            results.linearized,
+            {INPUTS: self._inputs},
+            self._common,
+            {"wrt": self._wrt},
+        )
+        self._found = await self._op.result(call)
+        self.id = self._found.id
+        if self.id is not None:
+            self._common = {**self._common, "mode": "graph"}
+
+    async def _close(self) -> None:
+        """Free the forward pass, if the service can be told."""
+        name, self.id = self.id, None
+        if name is not None:
+            with contextlib.suppress(PullbackError):
+                await self._op.result(Call(f"{PATH}/{name}", nothing, deadline=FREE_S, may_repeat=True, verb="DELETE"))
+
+
+class Linearization(Blocking, BaseLinearization):
+    """An op at a point, for ``with``."""
+
+    def __enter__(self) -> Self:
+        run(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        run(self._close())
+
+
+class AsyncLinearization(Awaited, BaseLinearization):
+    """An op at a point, for ``async with``; its methods are coroutines."""
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close()
+
+
+def _there(call: OpCall[T], name: str) -> OpCall[T]:
+    """Return the call of a product at a linearization."""
+    tensors = {field: x for field, x in call.tensors.items() if field is not INPUTS}
+    fields = {field: call.fields[field] for field in ("batched", "encoding")}
+    return call._replace(path=f"{PATH}/{name}/{call.path.rpartition('/')[2]}", tensors=tensors, fields=fields)
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if field != name}
+
+
+def _copied(value: Tensors) -> Any:
+    """Return a tensor, or tensors by name, that nobody else can change; raise ``BadArgument``."""
+    if isinstance(value, Mapping):
+        return {name: _copied(x) for name, x in cast(Arrays, value).items()}
+    return copy.deepcopy(array_or_json(value, "inputs"))

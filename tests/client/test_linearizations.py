@@ -1,0 +1,202 @@
+"""Linearizations of the client: products at a point whose forward pass the service keeps, or has forgotten."""
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import pullback
+from tests.client.fake_servers import json_response, problem_response
+from tests.conftest import Service
+from tests.patience import PATIENCE_S
+
+PLUGINS = Path(__file__).parents[1] / "http" / "plugins"
+X = np.array([0.5, -1.0, 2.0])
+CT, V = np.array([1.0, 2.0, -1.0]), np.array([1.0, 0.5, -1.0])
+MANY = np.stack([CT, V])
+
+
+@pytest.fixture(scope="module")
+def slow(start_for_session) -> Service:
+    """A service with an op whose forward pass is worth keeping."""
+    return start_for_session(OPS_PATH=str(PLUGINS)).wait_until_ready()
+
+
+class Sent:
+    """A hook of httpx that records the requests."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> None:
+        self.paths.append(f"{request.method} {request.url.path.rpartition('/')[2]}")
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+def op(slow, sent) -> Iterator[pullback.Op]:
+    """The op of a client that records its requests."""
+    with (
+        httpx.Client(event_hooks={"request": [sent]}, timeout=PATIENCE_S) as http,
+        pullback.Client(slow.url, http_client=http) as client,
+    ):
+        yield client.op("patient")
+
+
+def products(at: pullback.Linearization) -> list[Any]:
+    return [
+        at.vjp({"y": CT}).gradients["x"],
+        at.vjp().gradients["x"],
+        at.vjp({"y": MANY}, batched=True).gradients["x"],
+        at.jvp({"x": V}).tangents["y"],
+        at.hvp({"y": CT}, {"x": V}).products["x"],
+    ]
+
+
+def expected(op: pullback.Op, x: Any = X, **common: Any) -> list[Any]:
+    given, common = {"x": x}, {"mode": "graph", **common}
+    return [
+        op.vjp(given, cotangents={"y": CT}, **common).gradients["x"],
+        op.vjp(given, **common).gradients["x"],
+        op.vjp(given, cotangents={"y": MANY}, batched=True, **common).gradients["x"],
+        op.jvp(given, tangents={"x": V}, **common).tangents["y"],
+        op.hvp(given, cotangents={"y": CT}, vectors={"x": V}, **common).products["x"],
+    ]
+
+
+def assert_equal(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def is_kept(service: Service, name: str) -> bool:
+    return httpx.get(f"{service.url}/v1/linearizations/{name}").status_code == 200
+
+
+def test_products_are_those_of_the_op_and_the_end_frees(op, slow, sent) -> None:
+    with op.linearize({"x": X}, attrs={"c": 0.25}) as at:
+        np.testing.assert_array_equal(at.outputs["y"], op.forward({"x": X}, attrs={"c": 0.25})["y"])
+        name = at.id
+        assert (at.reason, is_kept(slow, name)) == ("", True)
+        sent.paths.clear()
+        found = products(at)
+        assert sent.paths == ["POST vjp"] * 3 + ["POST jvp", "POST hvp"]
+    assert not is_kept(slow, name)
+    assert sent.paths[-1] == f"DELETE {name}"
+    assert_equal(found, expected(op, attrs={"c": 0.25}))
+
+
+def test_what_the_service_forgot_is_computed_from_the_inputs(op, slow, sent) -> None:
+    x = X.copy()
+    with op.linearize(x) as at:
+        httpx.delete(f"{slow.url}/v1/linearizations/{at.id}")
+        x += 1  # as an optimiser does
+        sent.paths.clear()
+        assert_equal(products(at), expected(op))
+        # Of the products at the point, the first alone asks in vain.
+        assert sent.paths[:3] == ["POST vjp"] * 3
+        assert at.id is None
+    assert not any(path.startswith("DELETE") for path in sent.paths)
+
+
+def test_the_dtype_is_that_of_the_point(op) -> None:
+    with op.linearize([0.5, 1.0]) as at:
+        direction = np.ones(2, np.float32)
+        with pytest.raises(pullback.Unprocessable, match='expected "float64"'):
+            at.vjp(direction)
+        at.id = None
+        with pytest.raises(pullback.Unprocessable, match='expected "float64"'):
+            at.vjp(direction)
+        assert at.vjp([1, 1]).gradients["x"].dtype == np.float64
+
+
+def test_cheap_ops_have_the_same_code(api) -> None:
+    with api.op("matvec").linearize(np.eye(2), [1.0, 2.0], wrt=["x"]) as at:
+        assert at.outputs["y"].tolist() == [1.0, 2.0]
+        assert list(at.vjp([1.0, 0.0]).gradients) == ["x"]
+        assert at.hvp(None, {"a": np.eye(2)}).products["x"].tolist() == [1.0, 1.0]
+    with api.op("square").linearize(3.0) as at:
+        for _ in range(3):  # its first call takes longer
+            assert at.vjp().gradients["x"] == 6.0
+    with api.op("square").linearize([3.0], mode="eager") as at:
+        assert (at.id, "mode eager" in at.reason) == (None, True)
+        assert at.jvp([2.0]).tangents["y"].tolist() == [12.0]
+
+
+def test_copies_and_graphs_use_the_forward_pass_too(slow) -> None:
+    with pullback.Client(slow.url, timeout=PATIENCE_S) as client:
+        patient, square = client.op("patient"), client.op("square")
+        loss = client.compose(lambda x: square(patient(x)))
+        with loss.linearize(X) as at:
+            assert at.id is not None
+            assert_equal(
+                [pickle.loads(pickle.dumps(at)).vjp().gradients["x"], at.vjp().gradients["x"]],
+                [loss.vjp(X, mode="graph").gradients["x"]] * 2,
+            )
+
+
+def test_it_is_the_same_for_asyncio(slow, op) -> None:
+    async def run() -> tuple[list[Any], str]:
+        async with pullback.AsyncClient(slow.url, timeout=PATIENCE_S) as client:
+            async with client.op("patient").linearize(X) as at:
+                name = at.id
+                first, *_ = await asyncio.gather(*(at.vjp({"y": CT}) for _ in range(5)))
+                forward = (await at.jvp(V)).tangents["y"]
+                httpx.delete(f"{slow.url}/v1/linearizations/{name}")
+                again = (await at.hvp(CT, V)).products["x"]
+            return [first.gradients["x"], forward, again], name
+
+    found, name = asyncio.run(run())
+    wanted = expected(op)
+    assert_equal(found, [wanted[0], wanted[3], wanted[4]])
+    assert not is_kept(slow, name)
+
+
+ANSWER = {
+    "outputs": {"y": {"dtype": "float64", "shape": [], "base64": "AAAAAAAACEA="}},
+    "linearization": {"id": "12", "bytes": 1, "expires_s": 600},
+}
+GRADIENT = {"gradients": {"x": ANSWER["outputs"]["y"]}}
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_lost_ones_are_asked_for_once(fake_server, status: int) -> None:
+    server = fake_server(json_response(ANSWER), problem_response(status, "Gone"), json_response(GRADIENT))
+    with pullback.Client(server.url) as client, client.op("op").linearize({"x": 1.0}, mode="v1") as at:
+        assert at.vjp().gradients["x"] == at.vjp().gradients["x"] == 3.0
+    first, product, *others = server.requests
+    assert (first[1], product[1]) == ("/v1/ops/op/linearize", "/v1/linearizations/12/vjp")
+    body = {"inputs": {"x": 1.0}, "batched": False, "mode": "graph", "encoding": "base64"}
+    assert others == [("POST", "/v1/ops/op/vjp", body)] * 2
+
+
+@pytest.mark.parametrize("response", [problem_response(503, "Overloaded"), problem_response(500, "Internal")])
+def test_other_errors_are_raised_and_freeing_raises_none(fake_server, response) -> None:
+    server = fake_server(json_response(ANSWER), response)
+    with pullback.Client(server.url) as client, client.op("op").linearize({"x": 1.0}) as at:
+        with pytest.raises(pullback.ProblemError):
+            at.vjp()
+        assert at.id == "12"
+    server = fake_server(json_response(ANSWER))
+    with pullback.Client(server.url) as client, client.op("op").linearize({"x": 1.0}):
+        server.stop()
+    with pullback.Client(fake_server(json_response(ANSWER)).url) as client, client.op("op").linearize({"x": 1.0}):
+        client.close()
+
+
+def test_it_is_used_in_its_block(api) -> None:
+    at = api.op("square").linearize(1.0)
+    for use in (lambda: at.outputs, at.vjp, lambda: at.reason):
+        with pytest.raises(pullback.BadArgument, match="in its block"):
+            use()
+    with pytest.raises(pullback.NotFound), api.op("squar").linearize({"x": 1.0}):
+        pass
