@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     max_body_mb: int = Field(default=256, ge=1, le=65536, description="Limit of a binary body.")
     max_inflight_mb: int = Field(default=1024, ge=1, description="Limit of all bodies in progress together.")
     linearizations_mb: int = Field(
-        default=512, ge=0, description="Limit of what one worker keeps of forward passes; 0, and several workers: none."
+        default=512, ge=0, description="Limit of what is kept of forward passes, divided among the workers; 0: none."
     )
     max_elements: int = Field(
         default=1 << 22, ge=1, description="Limit of the elements of a matrix or a batch of directions."

@@ -31,7 +31,7 @@ Reserve: TypeAlias = Callable[[int], bool]
 CHEAP_S = 2e-3
 # The first call of a program in a process takes longer than later ones. It is repeated to see, if it took less.
 REPEATED_S = 0.5
-NO_ROOM = "the service has no room for this forward pass (PULLBACK_LINEARIZATIONS_MB); with several workers it has none"
+NO_ROOM = "the service has no room for this forward pass (PULLBACK_LINEARIZATIONS_MB)"
 
 
 @dataclass(frozen=True)

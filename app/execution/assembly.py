@@ -120,7 +120,7 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
         pool,
         graph_folder,
         # Another worker may get the next request, and would not know the id.
-        linearizations=Linearizations(settings.linearizations_mb * MB if settings.workers == 1 else 0),
+        linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
     )
     return engine, metrics
 

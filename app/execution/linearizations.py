@@ -49,8 +49,8 @@ class Linearizations:
     """
 
     def __init__(self, limit: int) -> None:
-        """Start empty; ids begin with the name of this process."""
-        self._limit, self._process = limit, secrets.token_hex(4)
+        """Start empty; ids begin with the name of this ``process``."""
+        self._limit, self.process = limit, secrets.token_hex(4)
         self._held, self._of_keys = dict[str, Held](), dict[str, OrderedDict[str, Held]]()
         self._sizes, self._lock = Counter[str](), threading.RLock()
         self._timer: threading.Timer | None = None
@@ -66,7 +66,7 @@ class Linearizations:
 
     def begin(self, op: Op, key: str) -> Held:
         """Return a new place; it is found by its id after ``keep``."""
-        return Held(f"{self._process}-{secrets.token_hex(16)}", key, op, time.monotonic() + KEPT_S)
+        return Held(f"{self.process}-{secrets.token_hex(16)}", key, op, time.monotonic() + KEPT_S)
 
     def reserve(self, held: Held, size: int) -> bool:
         """Take bytes for a place, negative ones back; return whether there was room."""

@@ -23,7 +23,7 @@ from app.settings import ANY, Settings
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 # These change nothing, and the browser hides their responses from pages of other origins.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-ALLOWED_METHODS = ("GET", "HEAD", "POST")
+ALLOWED_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 OWN_ORIGIN = "expected the service's own Origin"
 # A name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
 VALID_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")

@@ -58,8 +58,8 @@ class Fleet:
 
 
 def plugin_ops(folder: Path) -> Path:
-    """Copy into a folder the ops that fleets serve: one that sleeps, one that computes, and one that crashes."""
-    for page in (PLUGINS / "sleepy.py", PLUGINS / "endless.py", CRASHING):
+    """Copy into a folder the ops that fleets serve: three that sleep or compute, and one that crashes."""
+    for page in (*(PLUGINS / f"{name}.py" for name in ("sleepy", "endless", "patient")), CRASHING):
         (folder / page.name).write_text(page.read_text())
     return folder
 

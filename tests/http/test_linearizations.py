@@ -1,6 +1,5 @@
 """Linearizations: products at a point whose forward pass is kept."""
 
-import asyncio
 import hashlib
 import json
 import time
@@ -11,8 +10,6 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.in_process import post as in_process_post
-from tests.http.in_process import running
 from tests.http.native_client import BINARY, JSON, array, ask, data, post, problem
 from tests.http.test_binary import decode
 
@@ -205,13 +202,3 @@ def test_keys_own_what_they_make_and_room_is_bounded(start: Any, plugin_folders:
         assert is_kept(two, small)
         metrics = client.get("/metrics", headers=one).text
         assert f"pullback_linearizations_kept {sum(kept) + 1:.1f}" in metrics
-
-
-def test_several_workers_keep_nothing(plugin_folders: str):
-    async def asked() -> bytes:
-        async with running(ops_path=plugin_folders, workers=2) as app:
-            return await in_process_post(app, "/v1/ops/patient/linearize", json.dumps(KIND).encode())
-
-    answer = json.loads(asyncio.run(asked()))
-    assert answer["linearization"] is None
-    assert "several workers" in answer["reason"]

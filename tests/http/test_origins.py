@@ -137,7 +137,7 @@ def for_pages(request: pytest.FixtureRequest, serve_for_module: Any, tmp_path_fa
     return serve_for_module(**settings[request.param], MAX_JSON_MB="1"), own
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def test_preflights_are_answered_on_every_path_without_a_key(for_pages: Any, method: str):
     service, _ = for_pages
     with service.client() as client:
@@ -159,7 +159,7 @@ def test_refused_preflights_are_problems(opened: Any):
         for change, reason in (
             ({"origin": "https://evil.example"}, "own Origin, got 'https://evil.example'"),
             ({"origin": "null"}, "own Origin, got 'null'"),
-            ({"access-control-request-method": "DELETE"}, "methods GET, HEAD, POST, got 'DELETE'"),
+            ({"access-control-request-method": "TRACE"}, "methods GET, HEAD, POST, PUT, PATCH, DELETE, got 'TRACE'"),
             ({"origin": "https://evil.example/" + "x" * 5000}, "own Origin"),
         ):
             answer = client.options(SQUARE, headers=PREFLIGHT | change)

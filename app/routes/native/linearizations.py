@@ -37,6 +37,8 @@ from ops import Op
 
 ONE = "/v1/linearizations/{id}"
 RECOMPUTED = (b"pullback-recomputed", b"forward")
+# Balancers learn from it which server has the ids that begin with this name.
+REPLICA = b"pullback-replica"
 
 LINEARIZE = Operation(
     "linearize",
@@ -215,7 +217,8 @@ class LinearizeHandler:
         def write(result: tuple[Held, Linearization, str]) -> Reply:
             held, own, why_not = result
             others = {"linearization": None, "reason": why_not} if why_not else {"linearization": _about(held)}
-            return target.write({"outputs": own.outputs}, plan.request.encoding, others)
+            reply = target.write({"outputs": own.outputs}, plan.request.encoding, others)
+            return reply if why_not else reply._replace(headers=((REPLICA, store.process.encode()),))
 
         return Call(self.op.owner, work, True, write, self.counters)
 

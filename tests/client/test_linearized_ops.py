@@ -19,6 +19,7 @@ PLUGINS = Path(__file__).parents[1] / "http" / "plugins"
 X = np.array([0.5, -1.0, 2.0])
 CT, V = np.array([1.0, 2.0, -1.0]), np.array([1.0, 0.5, -1.0])
 MANY = np.stack([CT, V])
+CONNECTIONS = 40
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +201,18 @@ def test_it_is_used_in_its_block(api) -> None:
             use()
     with pytest.raises(pullback.NotFound), api.op("squar").linearize({"x": 1.0}):
         pass
+
+
+def test_of_several_workers_one_has_the_forward_pass(start) -> None:
+    service = start(OPS_PATH=str(PLUGINS), WORKERS="2").wait_until_ready()
+    with pullback.Client(service.url, timeout=PATIENCE_S) as client, client.op("patient").linearize(X) as at:
+        found = products(at)
+        # The connection is that of its worker.
+        assert at.id is not None
+        for _ in range(CONNECTIONS):
+            copy = pickle.loads(pickle.dumps(at))
+            assert_equal(products(copy), found)
+            if copy.id is None:
+                break
+        else:
+            pytest.fail("expected a connection to the other worker")
