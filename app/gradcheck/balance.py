@@ -22,17 +22,15 @@ from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from ops import Array
 from pullback.gradcheck.numeric import NO_DIGITS
+from pullback.gradcheck.scales import HIDDEN, are_far_apart, balance
 from pullback.gradcheck.verdict import ROUNDED
 
-# How different sizes are that hide a number, in powers of two; and the relative step that shows how sensitive numbers
-# are, and how many of them.
-HIDDEN, STEP, STEPS = 10, 2.0**-8, 3
+# The relative step that shows how sensitive numbers are, and how many of them.
+STEP, STEPS = 2.0**-8, 3
 # The relative size of the random changes of the leaves that show how they move the values.
 OFF = 2.0**-16
 # The most numbers of outputs that have a sample of their own.
 SINGLE = 4
-# Powers of two of which directions are made: they stay far from the limits of float32, and products of them too.
-MOST = 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +58,16 @@ class Balanced(Sample):
 def balanced(sample: Sample, checkpoint: Checkpoint) -> Iterator[Sample]:
     """Yield samples at the same point with balanced directions; none where no number hides another."""
     outputs = _sizes_of_outputs(sample, checkpoint)
-    is_mixed = any(_spread(size) > HIDDEN for size in outputs.values())
+    is_mixed = any(are_far_apart(size) for size in outputs.values())
     if not is_mixed and not any(_hides(sample, name) for name in sample.vectors):
         return
     dys = sample.cotangents
     if is_mixed:
-        dys = {name: _balance(dy, outputs[name]) for name, dy in dys.items()}
+        dys = {name: balance(dy, outputs[name]) for name, dy in dys.items()}
     at = gradient(sample.point, dys).run()
     gradients = {name: np.abs(np.asarray(at[name], np.float64)) for name in sample.vectors}
     yield _with(sample, dys, gradients)
-    if is_mixed and any(_spread(size) > HIDDEN for size in gradients.values()):
+    if is_mixed and any(are_far_apart(size) for size in gradients.values()):
         for name, dy in dys.items():
             for i in np.argsort(outputs[name], axis=None)[:SINGLE] if dy.size > 1 else ():
                 one = np.where(np.arange(dy.size).reshape(dy.shape) == i, dy, 0).astype(dy.dtype)
@@ -88,7 +86,7 @@ def _hides(sample: Sample, name: str) -> bool:
 
 
 def _with(sample: Sample, dys: Arrays, gradients: Arrays) -> Balanced:
-    vectors = {name: _balance(v, gradients[name]) for name, v in sample.vectors.items()}
+    vectors = {name: balance(v, gradients[name]) for name, v in sample.vectors.items()}
     return Balanced(sample.point, dys, vectors, last=sample.last)
 
 
@@ -106,20 +104,3 @@ def _sizes_of_outputs(sample: Sample, checkpoint: Checkpoint) -> dict[str, Array
             y, *moved = np.asarray(values[name], np.float64)
             found[name] = np.max([np.abs(y), *(np.abs(each - y) / STEP for each in moved)], axis=0)
     return found
-
-
-def _power(size: Array) -> Array:
-    """Return the binary logarithm of sizes, rounded; 0 for a number that is 0 or not finite."""
-    known = np.isfinite(size) & (size > 0)
-    return np.clip(np.round(np.log2(size, out=np.zeros(size.shape), where=known)), -MOST, MOST)
-
-
-def _spread(size: Array) -> float:
-    """Return how many powers of two lie between the smallest and the largest size that is not 0."""
-    powers = _power(size)[np.isfinite(size) & (size > 0)]
-    return float(np.ptp(powers)) if powers.size else 0.0
-
-
-def _balance(direction: Array, size: Array) -> Array:
-    """Return a direction divided by sizes; powers of two round nothing."""
-    return (direction * 2.0 ** -_power(size)).astype(direction.dtype)

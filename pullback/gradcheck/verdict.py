@@ -211,7 +211,7 @@ class Comparison:
             self.digits.update(np.clip(digits[known & right], 0, MOST_DIGITS).astype(int).tolist())
             for number, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
                 if status_of_it == Status.NO_DIGITS or (status_of_it == Status.OK and not is_zero):
-                    self._judged[number] = self._judged.get(number, False) or status_of_it == Status.OK
+                    self.judge(number, is_judged=bool(status_of_it == Status.OK))
             self._wrong_to_right.append((a / n)[known & ~right])
         self.points += a.size
         self.wrong += int((known & ~right).sum())
@@ -227,6 +227,10 @@ class Comparison:
             if key is not None:
                 output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
                 self.place = replace(self.place, output=output, input=name)
+
+    def judge(self, index: Index, *, is_judged: bool) -> None:
+        """Note whether a number that must be judged once is judged: the comparison is inconclusive if none says so."""
+        self._judged[index] = self._judged.get(index, False) or is_judged
 
     @property
     def verdict(self) -> Verdict:
@@ -256,6 +260,10 @@ class Comparison:
                     sentence += f"; {mostly}inconclusive at {self._reasons}"
                 if self._hidden:
                     sentence += f", {self._where_hidden(what)}"
+            case "inconclusive" if not self.inconclusive:
+                sentence = (
+                    f"{what} agrees with {against} at {counted(self.points, 'point')}, {self._where_hidden(what)}"
+                )
             case "inconclusive":
                 sentence = f"{what} cannot be compared with {against} at {self._reasons}"
                 if compared := self.points - self.inconclusive.total():

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from pullback.counted import counted
+from pullback.dtypes import Array
 from pullback.errors import BadAnswer, PullbackError
 from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
 from pullback.servers import properties
 from pullback.servers.derivative import Derivatives, moves
 from pullback.servers.meter import Meter, OutOfBudget
-from pullback.servers.model import Model, Point, Slot
+from pullback.servers.model import Arrays, Model, Point, Slot
 from pullback.servers.plan import PROPERTIES, Plan
 from pullback.servers.record import arrays, spelled
-from pullback.servers.sample import Pair, PointRefused, Sample, take, with_level
+from pullback.servers.sample import Pair, PointRefused, Sample, take, values_at, with_level
 from pullback.servers.scope import scope
+from pullback.servers.units import units
 
 SMALL = 1e-2
 """The relative difference below which the tolerance of a solver may be the cause."""
@@ -51,6 +53,7 @@ class ServerReport:
     running: str = "contract"
     done: int = 0
     samples: Sequence[Sample] = ()
+    units: Mapping[str, Array] = field(default_factory=dict[str, Array])
     ended: bool = False
     _began: float = field(default_factory=time.perf_counter)
 
@@ -102,13 +105,20 @@ class ServerReport:
         slots = (self.model.inputs, self.model.outputs)
         if not self.plan.is_whole:
             slots = ([_one_of(slots[0], rng)], [_one_of(slots[1], rng)])
+        points: list[tuple[Point, Arrays]] = []
         for point in self.points:
             try:
-                found.append(take(meter, point, slots, rng, measures_noise=self.plan.measures_noise))
+                points.append((point, values_at(meter, point)))
             except PointRefused:
                 # One random point that the model accepts is enough.
-                if self.are_given or not found:
+                if self.are_given or not points:
                     raise
+        self.units = meter.units = units(
+            meter, points, slots[1], moves=self.plan.steps > 0, rng=np.random.default_rng([self.seed, 3])
+        )
+        for point, values in points:
+            in_units = {name: y / self.units[name] for name, y in values.items()}
+            found.append(take(meter, point, in_units, slots, rng, measures_noise=self.plan.measures_noise))
         level = max(sample.level for sample in found)
         return [with_level(sample, level) for sample in found] if self.plan.measures_noise else found
 
@@ -121,6 +131,7 @@ class ServerReport:
         for sample in samples:
             for move in moves(sample, self.plan, rng):
                 derivatives.compare(sample, move)
+        derivatives.judge_hidden()
         for pair, comparison in comparisons.items():
             finding = comparison.finding(f"d{pair[1]}", "the numeric derivative of the server's values")
             worst = finding.worst
@@ -188,7 +199,11 @@ class ServerReport:
 
     def _record(self) -> Document:
         """Return what the model computes, in the form of the records of ops; a server has neither page nor versions."""
-        return {"digest": "", "versions": {}, "arrays": [array for sample in self.samples for array in arrays(sample)]}
+        return {
+            "digest": "",
+            "versions": {},
+            "arrays": [array for sample in self.samples for array in arrays(sample, self.units)],
+        }
 
     def _scope(self) -> str:
         if self.ended and self.samples:

@@ -22,6 +22,9 @@ from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Pair, Sample, dir
 
 T = TypeVar("T")
 
+MOST_HIDDEN = 10_000
+"""How many numbers that no direction judges are listed."""
+
 FIRST_TAYLOR_STEP = 2.0**-2
 """The first step of a Taylor remainder, as a fraction of the first step of a numeric derivative."""
 
@@ -63,6 +66,7 @@ class Derivatives:
     spare: int
     rates: dict[Pair, str] = field(default_factory=dict[Pair, str])
     tolerated: dict[Pair, float] = field(default_factory=dict[Pair, float])
+    _shows: dict[Pair, Array] = field(default_factory=dict[Pair, Array])
 
     def compare(self, sample: Sample, move: Move) -> None:
         """Compare along a direction."""
@@ -88,9 +92,10 @@ class Derivatives:
         for pair, fraction in zip(pairs, apart / sizes, strict=True):
             if status[pairs.index(pair)] == Status.TOLERANCE:
                 self.tolerated[pair] = max(self.tolerated.get(pair, 0.0), float(fraction))
+        self._look(sample, move, pairs, np.where(status == Status.OK, COVERAGE * numeric.error + bar, np.inf))
         for k, pair in enumerate(pairs):
             one = slice(k, k + 1)
-            call = GradientCall(self.meter.model, sample, pair, sample.cotangents[pair[0]], times)
+            call = GradientCall(self.meter, sample, pair, sample.cotangents[pair[0]], times)
             add_slopes(
                 self.comparisons[pair],
                 analytic[one] / size,
@@ -101,6 +106,21 @@ class Derivatives:
                 index=_constant(move.index),
                 calls=_constant(call),
             )
+
+    def judge_hidden(self) -> None:
+        """Tell the comparisons which numbers are not 0, and under the error bar along each direction."""
+        for pair, shows in self._shows.items() if self.plan.steps else ():
+            for at in np.argwhere(~shows)[:MOST_HIDDEN]:
+                self.comparisons[pair].judge(tuple(map(int, at)), is_judged=False)
+
+    def _look(self, sample: Sample, move: Move, pairs: list[Pair], bars: Array) -> None:
+        for pair, bar in zip(pairs, bars, strict=True):
+            dx = np.abs(sample.gradients[pair])
+            shows = dx * np.abs(move.by) > bar
+            if pair not in self._shows:
+                is_noise = dx <= sample.bars[pair] if self.plan.measures_noise else dx == 0
+                self._shows[pair] = is_noise
+            self._shows[pair] |= shows
 
     def _slopes(self, sample: Sample, move: Move, analytic: Array, bar: Array) -> Slopes:
         line, ones = Line(_functions(self.meter, sample, move)), np.ones(len(sample.outputs))

@@ -46,7 +46,9 @@ class Line:
         # A derivative with one digit can still look wrong.
         status[oscillates & ((status == Status.OK) | (status == Status.NO_DIGITS))] = Status.CONTRADICTION
         status[is_constant] = Status.OK
-        value, error = (np.where(is_constant, 0.0, each) for each in (found.value, found.error))
+        # Rounding hides what moves the values by less.
+        value = np.where(is_constant, 0.0, found.value)
+        error = np.where(is_constant, noise / np.abs(steps).max(), found.error)
         return Slopes(value, error, status, found.evaluations)
 
 

@@ -1,9 +1,11 @@
-"""A model whose evaluations are counted, up to a budget."""
+"""A model whose evaluations are counted, up to a budget, and whose outputs are in units of their size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from pullback.dtypes import Array
-from pullback.servers.model import Arrays, Model, Point
+from pullback.servers.model import Arrays, Model, Point, Request
 
 
 class OutOfBudget(Exception):
@@ -11,11 +13,16 @@ class OutOfBudget(Exception):
 
 
 class Meter:
-    """Counts the requests to a model, and calls ``tell(done)`` before each, which may raise to end the work."""
+    """Counts the requests to a model, and calls ``tell(done)`` before each, which may raise to end the work.
+
+    ``units`` are those of the numbers of outputs, powers of two: values and tangents are divided by them, and so are
+    the cotangents that the model gets.
+    """
 
     def __init__(self, model: Model, budget: int, tell: Callable[[int], None]) -> None:
         """Allow ``budget`` requests."""
         self.model, self.budget, self.done, self._tell = model, budget, 0, tell
+        self.units: Mapping[str, Array] = {slot.name: np.ones(slot.shape) for slot in model.outputs}
 
     @property
     def left(self) -> int:
@@ -25,22 +32,29 @@ class Meter:
     def values(self, point: Point) -> Arrays:
         """Return the outputs at a point."""
         self._count(1)
-        return self.model.values(point)
+        return self._in_units(self.model.values(point))
 
     def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
         """Return Jᵀ dy by input."""
         self._count(len(inputs) if self.model.one_by_one else 1)
-        return self.model.vjp(point, output, cotangent, inputs)
+        return self.model.vjp(point, output, cotangent / self.units[output], inputs)
 
     def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
         """Return J tx by output."""
         self._count(len(outputs) if self.model.one_by_one else 1)
-        return self.model.jvp(point, name, tangent, outputs)
+        return self._in_units(self.model.jvp(point, name, tangent, outputs))
 
     def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
         """Return ∂/∂b [Jₐᵀ dy] · v for inputs (a, b)."""
         self._count(1)
-        return self.model.hessian(point, output, inputs, cotangent, vector)
+        return self.model.hessian(point, output, inputs, cotangent / self.units[output], vector)
+
+    def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
+        """Return the request for the gradient with respect to one input, which is not sent."""
+        return self.model.request(point, output, name, cotangent / self.units[output])
+
+    def _in_units(self, outputs: Arrays) -> Arrays:
+        return {name: value / self.units[name] for name, value in outputs.items()}
 
     def _count(self, requests: int) -> None:
         if requests > self.left:

@@ -16,6 +16,8 @@ TAYLOR_STEPS = 3
 NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
 PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry")
+MOVED = 2
+"""The evaluations that show how far the numbers of outputs move."""
 HESSIANS = 4
 """How many Hessian actions compare two vectors: each, and twice each."""
 
@@ -55,7 +57,8 @@ class Plan:
             "symmetry": HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
         noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
-        return points * (1 + gradients + noisy + sum(of_check[check] for check in checks))
+        sizes = MOVED if self.steps else 0
+        return points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
 
     def _moves(self, model: Model, inputs: int) -> int:
         sides = 2 * self.steps or TAYLOR_STEPS

@@ -8,6 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from pullback.dtypes import Array
+from pullback.gradcheck.scales import balance
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
 from pullback.servers.meter import Meter
 from pullback.servers.reproduction import GradientCall
@@ -56,7 +57,7 @@ def linearity(meter: Meter, samples: Sequence[Sample], place: Place, tolerances:
         both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
         two, together = (gradients(meter, sample.point, dys, sample.inputs) for dys in (other, both))
         for pair, comparison in comparisons.items():
-            call = GradientCall(meter.model, sample, pair, both[pair[0]])
+            call = GradientCall(meter, sample, pair, both[pair[0]])
             expected = 2 * sample.gradients[pair] + 3 * two[pair]
             comparison.add(together[pair], expected, RATIO * sample.bars[pair], calls=_always(call))
     for (_, name), comparison in comparisons.items():
@@ -75,7 +76,7 @@ def adjoint(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: T
     rng = np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.inputs:
-            v = vectors(slot, rng)
+            v = balance(vectors(slot, rng), sample.size_in(slot.name))
             pushed = meter.jvp(sample.point, slot.name, v, list(sample.cotangents))
             for output, dy in sample.cotangents.items():
                 pair = (output, slot.name)
@@ -97,7 +98,8 @@ def symmetry(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: 
     for sample in samples:
         for slot in sample.outputs:
             for one, other in combinations_with_replacement(sample.inputs, 2):
-                u, v = vectors(one, rng), vectors(other, rng)
+                sizes = (sample.sizes[slot.name, each.name] ** 0.5 for each in (one, other))
+                u, v = (balance(vectors(each, rng), size) for each, size in zip((one, other), sizes, strict=True))
                 action = partial(meter.hessian, sample.point, slot.name)
                 (forth, back), noise = _actions(action, (one.name, other.name), sample.cotangents[slot.name], u, v)
                 size = np.sum(np.abs(u * forth)) + np.sum(np.abs(v * back))

@@ -1,6 +1,6 @@
 """What a server's model computes at the points of its checks, to compare with what it computes later."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,15 @@ from pullback.gradcheck.recorded import digest_of, recorded
 from pullback.servers.sample import NOISES, Sample
 
 
-def arrays(sample: Sample) -> Iterator[dict[str, Any]]:
-    """Yield the values at a point, and the gradients of each output."""
-    point = digest_of(sample.point.others, [*sample.point.inputs.items(), *sample.cotangents.items()])
+def arrays(sample: Sample, units: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+    """Yield the values at a point, and the gradients of each output; ``units`` are those of the sample's outputs."""
+    cotangents = {name: dy / units[name] for name, dy in sample.cotangents.items()}
+    point = digest_of(sample.point.others, [*sample.point.inputs.items(), *cotangents.items()])
     dtypes = {slot.name: slot.dtype for slot in (*sample.inputs, *sample.outputs)}
     for slot in sample.outputs:
-        y = sample.values[slot.name]
+        y, unit = sample.values[slot.name], units[slot.name]
         bar = NOISES * sample.noise[slot.name] + sample.unit * np.abs(y).max(initial=0.0)
-        yield {**_place(point, slot.dtype, 0), "slot": slot.name, **_spelled(y, bar)}
+        yield {**_place(point, slot.dtype, 0), "slot": slot.name, **_spelled(y * unit, bar * unit)}
     for pair, dx in sample.gradients.items():
         place = {**_place(point, dtypes[pair[1]], 1), "attrs": {"of": pair[0]}}
         yield {**place, "slot": pair[1], **_spelled(dx, sample.bars[pair])}

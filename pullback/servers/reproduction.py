@@ -7,7 +7,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck.reproduction import Index, Reproduction
-from pullback.servers.model import Model
+from pullback.servers.meter import Meter
 from pullback.servers.sample import Pair, Sample
 
 MAX_TEXT, MAX_WEIGHTS = 2000, 16
@@ -17,7 +17,7 @@ MAX_TEXT, MAX_WEIGHTS = 2000, 16
 class GradientCall:
     """A request for a gradient, and the number in its answer: an element, or the sum of all times some weights."""
 
-    model: Model
+    meter: Meter
     sample: Sample
     pair: Pair
     cotangent: Array
@@ -27,7 +27,7 @@ class GradientCall:
         """Return the command, and where its answer has the number."""
         del number
         output, name = self.pair
-        request = self.model.request(self.sample.point, output, name, self.cotangent)
+        request = self.meter.request(self.sample.point, output, name, self.cotangent)
         shows = request.shows + (f"[{', '.join(map(str, index))}]" if index else "")
         if self.times is not None:
             weights = np.ravel(self.times)

@@ -1,15 +1,16 @@
 """A point of a server's model: values, gradients at random cotangents, and how far each may be off."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, ModelFailed
 from pullback.gradcheck import floats, noise
+from pullback.gradcheck.scales import are_far_apart
 from pullback.servers.meter import Meter
-from pullback.servers.model import Point, Slot
+from pullback.servers.model import Arrays, Point, Slot
 
 Pair = tuple[str, str]
 """An output and an input."""
@@ -20,6 +21,8 @@ NOISES = 8.0
 """A bar covers this many times the noise."""
 ROUNDINGS = 64
 """The roundings of its largest number that a derivative may be off, besides its noise."""
+UNITS = 4.0
+"""How much larger the largest number of a gradient counts in the units of the inputs, which are within this factor."""
 FIRST_STEP = 0.25
 """The first step, as a fraction of the number that it moves."""
 FAR = 2.0**-3
@@ -40,7 +43,7 @@ class Sample:
 
     ``noise`` is the standard deviation of each number of the values, by output, and ``bars`` are the errors of the
     gradients. ``unit`` is the relative error of values, and ``level`` the largest noise, relative to the largest number
-    of its value or gradient.
+    of its value or gradient. ``sizes`` are those of each number of the gradients where they are far apart, else ones.
     """
 
     point: Point
@@ -53,6 +56,7 @@ class Sample:
     bars: Mapping[Pair, Array]
     unit: float
     level: float = 0.0
+    sizes: Mapping[Pair, Array] = field(default_factory=dict[Pair, Array])
 
     def moved(self, name: str, by: Array) -> Point:
         """Return the point with one input moved."""
@@ -61,6 +65,27 @@ class Sample:
     def size_of_sum(self, output: str) -> float:
         """Return the sum of the sizes of the numbers of an output, weighted with its cotangent."""
         return float(np.sum(np.abs(self.cotangents[output] * self.values[output])))
+
+    def largest_at(self, pair: Pair) -> Array:
+        """Return the largest number of a gradient, at each number: in the units of the inputs, if that is less."""
+        dx, step = np.abs(self.gradients[pair]), first_steps(self.point.inputs[pair[1]])
+        return np.fmin(largest_of(dx), UNITS * largest_of(dx * step) / step)
+
+    def size_of(self, pair: Pair) -> Array:
+        """Return the size of each number of a gradient: that of the largest one, unless they are far apart."""
+        size = self.sizes[pair]
+        return size if are_far_apart(size) else self.largest_at(pair)
+
+    def size_in(self, name: str) -> Array:
+        """Return the sizes of the gradients in an input, of which the largest counts."""
+        return np.max([size for pair, size in self.sizes.items() if pair[1] == name], axis=0)
+
+    def bar(self, pair: Pair, noise: Array) -> Array:
+        """Return the error of each number of a gradient with this noise, of which few draws may show too little."""
+        size = self.size_of(pair)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            typical = np.nan_to_num(np.median(np.where(size > 0, noise / size, 0.0))) * size
+        return NOISES * np.fmax(noise, typical) + ROUNDINGS * self.unit * size
 
     def relative_bar(self, pair: Pair) -> float:
         """Return the error of a gradient relative to its largest number."""
@@ -79,17 +104,8 @@ def gradients(meter: Meter, point: Point, cotangents: Mapping[str, Array], input
     }
 
 
-def take(
-    meter: Meter,
-    point: Point,
-    slots: tuple[Sequence[Slot], Sequence[Slot]],
-    rng: np.random.Generator,
-    *,
-    measures_noise: bool,
-) -> Sample:
-    """Evaluate a point. Raises ``PointRefused`` if it has no values, ``BadAnswer`` if it has no gradients."""
-    inputs, outputs = slots
-    cotangents = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in outputs}
+def values_at(meter: Meter, point: Point) -> Arrays:
+    """Return the values at a point. Raises ``PointRefused`` if it has none."""
     try:
         values = meter.values(point)
     except BadAnswer as error:
@@ -97,13 +113,29 @@ def take(
     for name, y in values.items():
         if not np.isfinite(y).all():
             raise PointRefused(f"{name}: expected finite values, got NaN or an infinity: give a point with --inputs")
+    return values
+
+
+def take(
+    meter: Meter,
+    point: Point,
+    values: Arrays,
+    slots: tuple[Sequence[Slot], Sequence[Slot]],
+    rng: np.random.Generator,
+    *,
+    measures_noise: bool,
+) -> Sample:
+    """Evaluate the gradients at a point that has these values. Raises ``BadAnswer`` if it has none."""
+    inputs, outputs = slots
+    cotangents = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in outputs}
     found = gradients(meter, point, cotangents, inputs)
     eps = max(floats.eps(slot.dtype) for slot in (*inputs, *outputs))
-    sample = Sample(point, inputs, outputs, values, cotangents, found, {}, {}, eps)
+    sizes = {pair: np.ones(dx.shape) for pair, dx in found.items()}
+    sample = Sample(point, inputs, outputs, values, cotangents, found, {}, {}, eps, sizes=sizes)
     if measures_noise:
         return _with_noise(meter, sample, rng)
     unit = max(eps, ASSUMED)
-    bars = {pair: np.full_like(dx, unit * largest_of(dx)) for pair, dx in found.items()}
+    bars = {pair: unit * sample.largest_at(pair) for pair in found}
     return replace(sample, noise={name: np.zeros_like(y) for name, y in values.items()}, bars=bars, unit=unit)
 
 
@@ -138,11 +170,12 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     )
     level = max(level, _nonlinearity(meter, sample, rng))
     noises = {key: size * sizes[key] for key, size in noises.items()}
-    bars = {
-        pair: NOISES * np.fmax(noises[pair], np.median(noises[pair])) + ROUNDINGS * sample.unit * largest_of(dx)
-        for pair, dx in sample.gradients.items()
-    }
-    return replace(sample, noise={name: noises[name, ""] for name in sample.values}, bars=bars, level=level)
+    sample = replace(sample, noise={name: noises[name, ""] for name in sample.values}, level=level)
+    sizes = {pair: _sizes(np.stack([each[pair] for each in line])) * sizes[pair] for pair in sample.gradients}
+    sample = replace(
+        sample, sizes={pair: size if are_far_apart(size) else np.ones(size.shape) for pair, size in sizes.items()}
+    )
+    return replace(sample, bars={pair: sample.bar(pair, noises[pair]) for pair in sample.gradients})
 
 
 def with_level(sample: Sample, level: float) -> Sample:
@@ -151,8 +184,10 @@ def with_level(sample: Sample, level: float) -> Sample:
     Noise that one line shows, another may miss; so the level is the largest of all points, values and gradients.
     """
     noises = {name: np.fmax(sizes, level * largest_of(sample.values[name])) for name, sizes in sample.noise.items()}
+    is_solver = level > ROUNDINGS * sample.unit
     bars = {
-        pair: np.fmax(bar, NOISES * level * largest_of(sample.gradients[pair])) for pair, bar in sample.bars.items()
+        pair: np.fmax(bar, NOISES * level * (sample.largest_at(pair) if is_solver else sample.size_of(pair)))
+        for pair, bar in sample.bars.items()
     }
     unit = max([sample.unit, *(_relative(sample, name, sizes) for name, sizes in noises.items())])
     return replace(sample, noise=noises, bars=bars, unit=min(unit, WIDEST_UNIT))
@@ -188,6 +223,12 @@ def _of_solver(line: Array) -> Array:
     """
     found = noise.on_line(line)
     return np.where(found <= LARGEST_TOLERANCE * largest_of(line), found, 0.0)
+
+
+def _sizes(line: Array) -> Array:
+    """Return how large the numbers are on a line, or how far they move on it."""
+    moved = line - line[int(np.argmin(np.abs(noise.NODES)))]
+    return np.nan_to_num(np.fmax.reduce(np.fmax(np.abs(line), np.abs(moved) / FAR)))
 
 
 def _relative(sample: Sample, output: str, noises: Array) -> float:

@@ -26,6 +26,7 @@ CALLS = ("tests/gradcheck/test_calls.py",)
 ORDERS = ("tests/gradcheck/test_orders.py",)
 ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
+SERVERS = ("tests/servers/test_planted_gradients.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
 DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
@@ -35,7 +36,7 @@ SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change in a module of a package ``gradcheck``, and the names of ops that show it, or the tests that do."""
+    """A change in a module of the checker, and the names of ops that show it, or the tests that do."""
 
     module: str
     before: str
@@ -45,8 +46,8 @@ class Mutant:
 
     def path(self, root: Path) -> Path:
         """Return the path of the module in a copy of this repository."""
-        shared = root / "pullback" / "gradcheck" / self.module
-        return shared if shared.exists() else root / "app" / "gradcheck" / self.module
+        packages = ("pullback/gradcheck", "app/gradcheck", "pullback/servers")
+        return next(path for package in packages if (path := root / package / self.module).exists())
 
     def broken(self, code: str) -> str:
         """Return the module's code with the change; raise ``ValueError`` if it cannot be made in exactly one place."""
@@ -64,10 +65,10 @@ MUTANTS = (
         ("a slope that is wrong without an input", "indices of int64 that overwrite each other"),
     ),
     # Numbers that others hide.
-    Mutant("balance.py", "direction * 2.0 ** -_power(size)", "direction", ("an output in small units, 1 % off",)),
+    Mutant("scales.py", "direction * 2.0 ** -powers(size)", "direction", tests=SERVERS),
     Mutant(
         "balance.py",
-        "{name: _balance(v, gradients[name]) for name, v in sample.vectors.items()}",
+        "{name: balance(v, gradients[name]) for name, v in sample.vectors.items()}",
         "sample.vectors",
         ("the second order of an output in small units",),
     ),
@@ -90,6 +91,15 @@ MUTANTS = (
         "balanced(sample, self.checkpoint)",
         ("an output in small units, a thousand times too large",),
     ),
+    # The scales of numbers of other servers.
+    Mutant("units.py", "1 / balance(np.ones(slot.shape), size)", "np.ones(slot.shape)", tests=SERVERS),
+    Mutant("units.py", "np.where(moves, size,", "np.where(size > 0, size,", tests=SERVERS),
+    Mutant("derivative.py", "dx * np.abs(move.by) > bar", "dx * np.abs(move.by) >= 0", tests=SERVERS),
+    Mutant("evidence.py", "noise / np.abs(steps).max()", "0 * noise", tests=SERVERS),
+    Mutant(
+        "properties.py", "balance(vectors(slot, rng), sample.size_in(slot.name))", "vectors(slot, rng)", tests=SERVERS
+    ),
+    Mutant("properties.py", "balance(vectors(each, rng), size)", "vectors(each, rng)", tests=SERVERS),
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
     Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "low, high, *slot.kinks", ("0 at 0 in place of 1",)),

@@ -167,3 +167,24 @@ def check(model: FunctionModel, budget: int = 1000, seed: int = 0, given: Sequen
 def failed(document: dict[str, Any]) -> set[str]:
     """Return the checks that fail."""
     return {entry["check"] for entry in document["checks"] if entry["verdict"] == "fail"}
+
+
+def of_scales(factor: float, shows: str, scales: Sequence[float] = (1e-12, 1e-4, 1.0, 1e4, 1e12)) -> FunctionModel:
+    """Return s x² with one number in the smallest unit off by a factor, in the derivative that ``shows`` it.
+
+    ``outputs`` and ``tangents`` have a number for each scale; ``inputs``, ``Hessian`` and ``cotangents`` are their sum.
+    """
+    s, off = np.array(scales), np.r_[factor, np.ones(len(scales) - 1)]
+    is_sum = shows in ("inputs", "Hessian", "cotangents")
+    slots = [Slot("x", (len(s),))], [Slot("y", (1 if is_sum else len(s),))]
+    curvature = np.diag(2 * s)
+    curvature[0, 1] = (factor - 1) * np.sqrt(s[0] * s[1])
+    return FunctionModel(
+        lambda at: {"y": np.sum(s * at["x"] ** 2, keepdims=True) if is_sum else s * at["x"] ** 2},
+        lambda at: {("y", "x"): (2 * s * at["x"])[None] if is_sum else np.diag(2 * s * at["x"])},
+        *slots,
+        spoil_vjp=lambda dx, dy: dx if shows in ("tangents", "Hessian") else dx * off,
+        spoil_jvp=lambda ty: ty * off if shows == "tangents" else ty,
+        curvature=(lambda at: curvature) if shows == "Hessian" else None,
+        has_jvp=shows in ("tangents", "cotangents"),
+    )

@@ -14,6 +14,7 @@ from tests.servers.models import (
     check,
     exact_adjoint,
     failed,
+    of_scales,
     refusing_outside,
     solver,
 )
@@ -222,3 +223,52 @@ def test_a_transposed_matrix_fails(budget: int) -> None:
         jacobian = matrix if right else matrix.T
         model = FunctionModel(lambda at: {"y": matrix @ at["x"]}, lambda _, j=jacobian: {("y", "x"): j}, *slots)
         assert ("derivative" not in failed(check(model, budget))) == right
+
+
+SHOWN_BY = {"outputs": "derivative", "tangents": "adjoint", "cotangents": "adjoint", "Hessian": "symmetry"}
+
+
+@pytest.mark.parametrize("shows", SHOWN_BY)
+@pytest.mark.parametrize("budget", [1000, 120])
+def test_numbers_in_small_units_are_judged(shows: str, budget: int) -> None:
+    for scales in ((1e-12, 1e-4, 1.0, 1e4, 1e12), (1e-6, 1.0, 1e6)):
+        for factor in (-1000.0, 1.01):
+            assert SHOWN_BY[shows] in failed(check(of_scales(factor, shows, scales), budget))
+        assert not failed(check(of_scales(1.0, shows, scales), budget))
+    found = check(of_scales(1.0, "outputs"), budget)
+    assert found["verdict"] == "pass"
+    assert all(
+        int(digits) >= 11 for entry in found["checks"] if entry["check"] == "derivative" for digits in entry["digits"]
+    )
+
+
+@pytest.mark.parametrize("budget", [60, 20])
+def test_few_evaluations_see_numbers_of_the_output_in_small_units(budget: int) -> None:
+    assert check(of_scales(1.0, "outputs"), budget)["verdict"] == "pass"
+    for factor in (-1000.0, 1.01):
+        assert "derivative" in failed(check(of_scales(factor, "outputs"), budget))
+
+
+@pytest.mark.parametrize("factor", [1.0, -1000.0])
+@pytest.mark.parametrize("budget", [1000, 120, 20])
+def test_a_number_under_the_rounding_of_its_sum_is_inconclusive_and_named(budget: int, factor: float) -> None:
+    found = check(of_scales(factor, "inputs"), budget)
+    assert (found["verdict"], failed(found)) == ("inconclusive", set())
+    (sentence,) = (entry["sentence"] for entry in found["checks"] if entry["check"] == "derivative")
+    assert "but dx[0], dx[1]" in sentence
+    assert "can be judged nowhere: the error bar is larger than the number" in sentence
+    assert "at ;" not in sentence
+
+
+def test_an_output_of_rounding_noise_hides_nothing() -> None:
+    """Noise of 1e-17 beside 1: in units of its own, it would be as large as the other number."""
+
+    def f(at):
+        x = at["x"]
+        return {"y": np.array([x @ x, (0.1 + x[0]) - x[0] - 0.1])}
+
+    model = FunctionModel(
+        f, lambda at: {("y", "x"): np.stack([2 * at["x"], 0 * at["x"]])}, [Slot("x", (3,))], [Slot("y", (2,))]
+    )
+    assert check(replace(model, calls=[]), 1000)["verdict"] == "pass"
+    assert "derivative" in failed(check(replace(model, spoil_vjp=lambda dx, dy: 1.01 * dx, calls=[]), 1000))
