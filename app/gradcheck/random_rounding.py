@@ -69,7 +69,8 @@ class RandomRounding:
     def traits(self) -> Traits:
         """Those of the program, with the two more leaves."""
         traits = self.program.traits
-        return traits._replace(shapes=(*traits.shapes, (), ()))
+        # It runs a few times, and its graph is several times as large as that of the program.
+        return traits._replace(shapes=(*traits.shapes, (), ()), is_optimized=False)
 
     @property
     def op_name(self) -> bytes:

@@ -1,12 +1,13 @@
 """Calls of concrete functions on NumPy arrays, without the layers that check arguments and search for tapes."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain, repeat
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 # Private, because the public API for calling functions and creating tensors takes several times as long as the work.
 from tensorflow.python.eager import cancellation, context, core
@@ -15,6 +16,25 @@ from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelabl
 
 from app.runtime.this_thread import OnThisThread
 from ops import Array
+
+_UNOPTIMIZED = tf.compat.v1.ConfigProto(
+    allow_soft_placement=True,
+    graph_options=tf.compat.v1.GraphOptions(rewrite_options=RewriterConfig(disable_meta_optimizer=True)),
+)
+
+
+@contextmanager
+def unoptimized() -> Generator[None]:
+    """Inside this block, this thread makes functions whose graphs TensorFlow does not optimise at the first call."""
+    now = context.context()
+    before, now.function_call_options = (
+        now.function_call_options,
+        context.FunctionCallOptions(config_proto=_UNOPTIMIZED),
+    )
+    try:
+        yield
+    finally:
+        now.function_call_options = before
 
 
 class Function:

@@ -1,7 +1,7 @@
 """Execution of a program in each mode: eagerly, as a graph function, compiled by XLA, or in a v1 session."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -12,7 +12,7 @@ from app.runtime import tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
-from app.runtime.functions import Bounded, Function
+from app.runtime.functions import Bounded, Function, unoptimized
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables
 from app.runtime.residuals import Cut, in_use
@@ -48,7 +48,7 @@ class Traits(NamedTuple):
     Its traces count for ``owner``, an op. ``orders`` is the number of nested pullbacks. ``shapes`` has the sizes of
     each leaf, ``None`` for those that vary, or ``None`` alone if the rank varies. If it ``has_few_shapes``, its leaves
     are padded to a few lengths, so that XLA compiles it a few times at most. ``is_composed``: its op is a graph of ops,
-    which anyone may have posted.
+    which anyone may have posted. ``is_optimized``: it runs often enough to pay for TensorFlow's optimisation.
     """
 
     owner: str
@@ -56,6 +56,7 @@ class Traits(NamedTuple):
     shapes: tuple[tuple[int | None, ...] | None, ...]
     has_few_shapes: bool
     is_composed: bool
+    is_optimized: bool = True
 
 
 class Traceable(Describable, Protocol):
@@ -151,7 +152,7 @@ class Trace:
             self._call = self._session(program, mode, specs, device)
         else:
             self._function = self._concrete(program, mode, specs)
-            if mode == "graph" and self.is_bounded and can_run_here(device):
+            if mode == "graph" and self.is_bounded and program.traits.is_optimized and can_run_here(device):
                 self._call = Bounded(self._function, are_bounded=program.traits.has_few_shapes)
             else:
                 self._call = Function(self._function)
@@ -241,14 +242,15 @@ def _new_trace(
     traits = program.traits
     limits = Limits(traits.owner, MOST_OF_COMPOSITION if traits.is_composed else MOST, why_over)
     # The author's code and the compiler may crash.
-    with JOURNAL.running(program, mode, leaves), uninterrupted(), tf.device(device):
+    options = nullcontext() if traits.is_optimized else unoptimized()
+    with JOURNAL.running(program, mode, leaves), uninterrupted(), tf.device(device), options:
         try:
             # Any shape that the leaf may have, or its exact shape for XLA, which compiles for each.
             shapes = [leaf.shape for leaf in leaves] if mode == "xla" else traits.shapes
             specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             with limited(limits):
                 trace = Trace(program, mode, specs, device, in_session=in_session)
-            if limits.stopped is None and (mode == "xla" or limits.nodes > LARGE):
+            if limits.stopped is None and (mode == "xla" or (limits.nodes > LARGE and traits.is_optimized)):
                 # The first call compiles, or optimises. Here, because it would hold other work where no trace is made,
                 # and because no caller's deadline can cancel it; its result is not used.
                 with suppress(*() if mode == "xla" else (tf.errors.OpError,)):  # the next call reports the values

@@ -122,3 +122,16 @@ def test_captured_constants_are_passed() -> None:
     constant = tf.constant([1.0, 2.0])
     function = function_of(lambda x: x * constant, [None])
     assert Bounded(function, are_bounded=False)([np.ones(2, np.float32)])[0].tolist() == [1.0, 2.0]
+
+
+def test_unoptimized_functions_run_every_kernel() -> None:
+    """TensorFlow's threads flush subnormal numbers: an optimised graph has no multiplication by 1, and keeps them."""
+
+    def keeps_subnormal() -> bool:
+        traced = tf.function(lambda x: x * 1.0, input_signature=[tf.TensorSpec([None], tf.float32)])
+        (y,) = Function(traced.get_concrete_function())([np.full(1, 1e-40, np.float32)])
+        return bool(y[0])
+
+    with functions.unoptimized():
+        assert not keeps_subnormal()
+    assert keeps_subnormal()

@@ -8,6 +8,7 @@ from tensorflow import Graph, Tensor
 from tensorflow import gradients as gradients
 from tensorflow._aliases import DTypeSpec, Fetch, StaticShape, TensorLike
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 class NameAttrList:
     def __init__(self, *, name: str | bytes = ..., attr: Mapping[str, Any] = ...) -> None: ...
@@ -19,8 +20,9 @@ class OptimizerOptions:
     global_jit_level: int
 
 class GraphOptions:
-    def __init__(self, *, optimizer_options: OptimizerOptions = ...) -> None: ...
+    def __init__(self, *, optimizer_options: OptimizerOptions = ..., rewrite_options: RewriterConfig = ...) -> None: ...
     optimizer_options: OptimizerOptions
+    rewrite_options: RewriterConfig
 
 class GPUOptions:
     def __init__(self, *, allow_growth: bool = ..., per_process_gpu_memory_fraction: float = ...) -> None: ...

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
+from tensorflow.compat.v1 import ConfigProto
+
 class FunctionCallOptions:
+    def __init__(self, executor_type: str | None = None, config_proto: ConfigProto | str | None = None) -> None: ...
     def as_attrs(self) -> Mapping[str, object]: ...
 
 class _EagerContextThreadLocalData:
@@ -15,6 +18,8 @@ class Context:
     def device_name(self) -> str | None: ...
     @property
     def function_call_options(self) -> FunctionCallOptions: ...
+    @function_call_options.setter
+    def function_call_options(self, options: FunctionCallOptions) -> None: ...
 
 EAGER_MODE: int
 default_execution_mode: int
