@@ -22,7 +22,7 @@ def write_reports(files: Mapping[str, OutputFile], outcome: Outcome, moved: Move
 
 
 def as_json(outcome: Outcome, moved: Moved) -> str:
-    """Return all reports, as the service sent them, the summary, and what differs from a baseline."""
+    """Return all reports, as they were sent but for the commands, the summary, and what differs from a baseline."""
     document: dict[str, Any] = {
         "reports": [report.document for report in outcome.reports],
         "unavailable": outcome.unavailable,

@@ -64,7 +64,12 @@ def _completed(report: Report, of_call: str, of_others: str, checked: str = "") 
             command = command.replace(f"check {report.op} ", f"check {checked} ", 1)
         return replace(check, reproduce=f"{prefix} {command}{suffix}")
 
-    return replace(report, checks=[*map(completed, report.checks)])
+    checks = [*map(completed, report.checks)]
+    entries = [
+        entry if check.reproduce is None else {**entry, "reproduce": check.reproduce}
+        for entry, check in zip(report.document["checks"], checks, strict=True)
+    ]
+    return replace(report, checks=checks, document={**report.document, "checks": entries})
 
 
 def executable() -> str:

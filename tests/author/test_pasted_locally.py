@@ -1,5 +1,6 @@
 """The commands of findings of local checks run as they are pasted, without a service, and return the number."""
 
+import html
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ from tests.docs.test_readme import ENVIRONMENT
 from tests.patience import PATIENCE_S
 
 PAGE = '''
-"""y = k x² w; its gradient in w is 3 % too large."""
+"""y = k x² w and z = x³; the gradient of y in w is 3 % too large."""
 
 from ops import Attrs, Example, Input, Op, Output, custom_gradient
 
@@ -24,11 +25,11 @@ class Scale(Attrs):
 
 
 def forward(x, w, *, k, form):
-    return k * x * x * w
+    return k * x * x * w, x * x * x
 
 
-def vjp(x, w, dy, *, k, form):
-    return 2 * k * x * w * dy, 1.03 * k * x * x * dy
+def vjp(x, w, dy, dz, *, k, form):
+    return 2 * k * x * w * dy + 3 * x * x * dz, 1.03 * k * x * x * dy
 
 
 OP = Op(
@@ -37,7 +38,7 @@ OP = Op(
     doc=__doc__,
     function=custom_gradient(forward, vjp),
     inputs=(Input("x"), Input("w")),
-    outputs=(Output("y"),),
+    outputs=(Output("y"), Output("z")),
     attrs=Scale,
     source="a test",
     examples=(Example("one", {"x": [1.0, 2.0], "w": [3.0, 4.0]}, {"k": 3.0}),),
@@ -45,6 +46,7 @@ OP = Op(
 '''
 
 
+FORMS = ("json", "html", "junit")
 # The worst number, what it is in the answer, and the command, as they are printed.
 FINDING = re.compile(r"analytic (\S+)  \|.*\n.*\n  analytic: (\S+) of\n +(\S.*)\n")
 
@@ -59,16 +61,29 @@ def test_a_pasted_command_returns_the_number(tmp_path: Path) -> None:
             "\nfrom ops", "\nfrom typing import Literal\n\nfrom ops", 1
         )
     )
-    options = ("--check", "derivative", "--dtype", "float64", "--mode", "eager")
-    checked = pullback(tmp_path, "pullback", "check", "my ops/page.py", *options, COLUMNS="2000")
+    options = ("--check", "derivative", "--check", "symmetry", "--dtype", "float64", "--mode", "eager")
+    files = [option for form in FORMS for option in (f"--{form}", f"report.{form}")]
+    checked = pullback(tmp_path, "pullback", "check", "my ops/page.py", *options, *files, COLUMNS="2000")
     assert checked.code == 1, checked
-    (worst, shows, command), *_ = FINDING.findall(checked.out)
-    # Nobody serves here.
-    env = {**ENVIRONMENT, "PULLBACK_URL": "http://127.0.0.1:9", "PULLBACK_KEYS_FILE": "/nowhere"}
+    found = FINDING.findall(checked.out)
+    assert {command.split(" call scaled ")[1].split()[0] for _, _, command in found} == {"vjp", "hvp"}
+    reports = {form: html.unescape((tmp_path / f"report.{form}").read_text()) for form in FORMS}
+    reports["json"] = "\n".join(commands_of(json.loads(reports["json"])))
+    for worst, shows, command in found:
+        assert number_of(command, shows, tmp_path) == pytest.approx(float(worst), rel=1e-8)
+        assert [form for form, text in reports.items() if command not in text] == []
+
+
+def commands_of(document: Any) -> list[str]:
+    return [check["reproduce"] for report in document["reports"] for check in report["checks"] if check["reproduce"]]
+
+
+def number_of(command: str, shows: str, folder: Path) -> float:
+    """Run a command as it is pasted, where nobody serves, and return the number of its answer that a finding shows."""
     done = subprocess.run(
         ["bash", "-c", f"{command} --json"],
-        cwd=tmp_path,
-        env=env,
+        cwd=folder,
+        env={**ENVIRONMENT, "PULLBACK_URL": "http://127.0.0.1:9", "PULLBACK_KEYS_FILE": "/nowhere"},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -79,4 +94,4 @@ def test_a_pasted_command_returns_the_number(tmp_path: Path) -> None:
     number: Any = json.loads(done.stdout)[name]["data"]
     for i in json.loads(f"[{index}]"):
         number = number[i]
-    assert number == pytest.approx(float(worst), rel=1e-8)
+    return number
