@@ -19,6 +19,7 @@ from pullback.servers.plan import PROPERTIES, Plan
 from pullback.servers.record import arrays, spelled
 from pullback.servers.sample import Pair, PointRefused, Sample, take, values_at, with_level
 from pullback.servers.scope import scope
+from pullback.servers.second import second
 from pullback.servers.units import units
 
 SMALL = 1e-2
@@ -28,6 +29,7 @@ PROPERTY_CHECKS = {
     "linearity": properties.linearity,
     "adjoint": properties.adjoint,
     "symmetry": properties.symmetry,
+    "second": second,
 }
 CHECKS = ("derivative", *PROPERTIES)
 Document = dict[str, Any]

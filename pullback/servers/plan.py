@@ -15,7 +15,9 @@ LEAST = 5
 TAYLOR_STEPS = 3
 NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
-PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry")
+PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry", "second")
+STEPS_OF_GRADIENTS = 8
+"""The steps to each side at which gradients are compared with the action of a Hessian."""
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""
 HESSIANS = 4
@@ -41,7 +43,7 @@ class Plan:
     def checks(self, model: Model, wanted: tuple[str, ...] | None) -> list[str]:
         """Return the checks of the plan for which the model has what they need."""
         own = ["derivative", *(PROPERTIES if self.has_properties else ())]
-        lacks = {"adjoint": not model.has_jvp, "symmetry": not model.has_hessian}
+        lacks = {"adjoint": not model.has_jvp, "symmetry": not model.has_hessian, "second": not model.has_hessian}
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
 
     def cost(self, model: Model, checks: list[str], points: int) -> int:
@@ -54,6 +56,7 @@ class Plan:
             "determinism": 1 + gradients,
             "linearity": 2 * gradients,
             "adjoint": tangents,
+            "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,
             "symmetry": HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
         noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
@@ -68,7 +71,7 @@ class Plan:
 
 RUNGS = (
     Plan(3, 3, 20, coordinates=8, measures_noise=True, has_properties=True),
-    Plan(2, 2, 20, coordinates=4, measures_noise=True, has_properties=True),
+    Plan(2, 2, 16, coordinates=4, measures_noise=True, has_properties=True),
     Plan(2, 2, 16, measures_noise=True, has_properties=True),
     Plan(1, 2, 12, measures_noise=True, has_properties=True),
     Plan(1, 1, 10, measures_noise=True, has_properties=True),

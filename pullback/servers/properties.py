@@ -12,10 +12,7 @@ from pullback.gradcheck.scales import balance
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
 from pullback.servers.meter import Meter
 from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Sample, directions, gradients, largest_of, vectors
-
-RATIO = 20
-"""The bars are those of one vjp; here three of them, at cotangents up to four times as large, may be off."""
+from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, RATIO, Sample, directions, gradients, largest_of, vectors
 
 
 def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:

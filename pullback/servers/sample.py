@@ -19,6 +19,8 @@ ASSUMED = 2.0**-20
 """The relative error of values and derivatives where the noise is not measured: 1e-6, a common tolerance of solvers."""
 NOISES = 8.0
 """A bar covers this many times the noise."""
+RATIO = 20
+"""Bars are those of one vjp; in properties three of them, at cotangents up to four times as large, may be off."""
 ROUNDINGS = 64
 """The roundings of its largest number that a derivative may be off, besides its noise."""
 UNITS = 4.0

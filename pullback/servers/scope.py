@@ -31,5 +31,9 @@ def scope(plan: Plan, evaluations: int, points: int) -> str:
         noise = "The noise of values and gradients was measured."
     else:
         noise = "Too few to measure noise: values and gradients count as off by 1e-6, the tolerance of a solver."
-    rest = "" if plan.has_properties else " Linearity, adjoint, symmetry and determinism were not checked."
+    rest = (
+        ""
+        if plan.has_properties
+        else (" Linearity, adjoint, symmetry, determinism and the second order were not checked.")
+    )
     return f"{spent} {shown} {noise}{rest} What happens at other points, and at kinks, is not shown."

@@ -27,7 +27,7 @@ class FunctionModel:
     spoil_vjp: Callable[[Array, Array], Array] = lambda dx, dy: dx
     spoil_jvp: Callable[[Array], Array] = lambda ty: ty
     curvature: Callable[[Arrays], Array] | None = None
-    """The Hessian of the weighted sum of the only output in the only input, for a cotangent of ones."""
+    """The Hessian of the only number of the only output in the only input."""
     has_jvp: bool = False
     one_by_one: bool = True
     name: str = "model"
@@ -59,7 +59,7 @@ class FunctionModel:
     def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
         self.calls.append("hessian")
         assert self.curvature is not None
-        return self.curvature(point.inputs) @ vector
+        return cotangent[0] * (self.curvature(point.inputs) @ vector)
 
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         return Request("http://localhost/Gradient", {"outWrt": output, "inWrt": name}, "output")
@@ -87,12 +87,19 @@ PRODUCTS = FunctionModel(
     [Slot("y0", (2,)), Slot("y1", (1,))],
     has_jvp=True,
 )
+
+
+def quartic_hessian(x: Array) -> Array:
+    """Return the Hessian of Σ x⁴ + Π x."""
+    return np.where(np.eye(len(x)) > 0, 12 * x**2, np.prod(x) / np.outer(x, x))
+
+
 QUARTIC = FunctionModel(
     lambda at: {"y": np.array([np.sum(at["x"] ** 4) + np.prod(at["x"])])},
     lambda at: {("y", "x"): (4 * at["x"] ** 3 + np.prod(at["x"]) / at["x"])[None]},
     [Slot("x", (3,))],
     [Slot("y", (1,))],
-    curvature=lambda at: np.diag(12 * at["x"] ** 2),
+    curvature=lambda at: quartic_hessian(at["x"]),
 )
 
 
@@ -172,19 +179,19 @@ def failed(document: dict[str, Any]) -> set[str]:
 def of_scales(factor: float, shows: str, scales: Sequence[float] = (1e-12, 1e-4, 1.0, 1e4, 1e12)) -> FunctionModel:
     """Return s x² with one number in the smallest unit off by a factor, in the derivative that ``shows`` it.
 
-    ``outputs`` and ``tangents`` have a number for each scale; ``inputs``, ``Hessian`` and ``cotangents`` are their sum.
+    ``outputs`` and ``tangents`` have a number for each scale; the others are their sum.
     """
     s, off = np.array(scales), np.r_[factor, np.ones(len(scales) - 1)]
-    is_sum = shows in ("inputs", "Hessian", "cotangents")
+    is_sum = shows not in ("outputs", "tangents")
     slots = [Slot("x", (len(s),))], [Slot("y", (1 if is_sum else len(s),))]
-    curvature = np.diag(2 * s)
-    curvature[0, 1] = (factor - 1) * np.sqrt(s[0] * s[1])
+    curvature = np.diag(2 * s * off if shows == "diagonal" else 2 * s)
+    curvature[0, 1] = (factor - 1) * np.sqrt(s[0] * s[1]) if shows == "Hessian" else 0.0
     return FunctionModel(
         lambda at: {"y": np.sum(s * at["x"] ** 2, keepdims=True) if is_sum else s * at["x"] ** 2},
         lambda at: {("y", "x"): (2 * s * at["x"])[None] if is_sum else np.diag(2 * s * at["x"])},
         *slots,
-        spoil_vjp=lambda dx, dy: dx if shows in ("tangents", "Hessian") else dx * off,
+        spoil_vjp=lambda dx, dy: dx * off if shows in ("inputs", "outputs", "cotangents") else dx,
         spoil_jvp=lambda ty: ty * off if shows == "tangents" else ty,
-        curvature=(lambda at: curvature) if shows == "Hessian" else None,
+        curvature=(lambda at: curvature) if shows in ("Hessian", "diagonal") else None,
         has_jvp=shows in ("tangents", "cotangents"),
     )

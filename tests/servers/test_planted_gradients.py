@@ -15,6 +15,7 @@ from tests.servers.models import (
     exact_adjoint,
     failed,
     of_scales,
+    quartic_hessian,
     refusing_outside,
     solver,
 )
@@ -59,7 +60,7 @@ def test_one_wrong_number_fails(spoil, budget: int) -> None:
 
 def test_a_small_error_is_told_with_its_number_and_its_request() -> None:
     document = check(replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * [1, 1 + 1e-3, 1], calls=[]))
-    (entry,) = [entry for entry in document["checks"] if entry["verdict"] == "fail"]
+    entry = next(entry for entry in document["checks"] if entry["verdict"] == "fail")
     assert 0 < entry["worst"]["relative"] < 2e-3
     assert entry["reproduce"].startswith("curl -s http://localhost/Gradient ")
 
@@ -165,7 +166,10 @@ def test_an_inconclusive_number_is_no_pass() -> None:
 
 def test_the_scope_says_what_is_not_shown() -> None:
     assert "chosen at random" in check(planted(), 5)["scope"]
-    assert "Linearity, adjoint, symmetry and determinism were not checked" in check(planted(), 5)["scope"]
+    assert (
+        "Linearity, adjoint, symmetry, determinism and the second order were not checked"
+        in check(planted(), 5)["scope"]
+    )
     assert "noise of values and gradients was measured" in check(planted(), 1000)["scope"]
 
 
@@ -225,7 +229,39 @@ def test_a_transposed_matrix_fails(budget: int) -> None:
         assert ("derivative" not in failed(check(model, budget))) == right
 
 
-SHOWN_BY = {"outputs": "derivative", "tangents": "adjoint", "cotangents": "adjoint", "Hessian": "symmetry"}
+@pytest.mark.parametrize("budget", [1000, 120])
+def test_the_action_of_a_hessian_is_compared_with_gradients(budget: int) -> None:
+    def curved(change) -> FunctionModel:
+        return replace(QUARTIC, curvature=lambda at: change(quartic_hessian(at["x"])), calls=[])
+
+    (entry,) = (entry for entry in check(curved(np.copy), budget)["checks"] if entry["check"] == "second")
+    assert (entry["verdict"], entry["order"], min(map(int, entry["digits"])) >= 10) == ("pass", 2, True)
+    wrong = (lambda h: 2 * h, lambda h: np.diag(np.diag(h)), lambda h: h * (1 + 0.01 * np.diag([1, 0, 0])))
+    assert all("second" in failed(check(curved(change), budget)) for change in wrong)
+    by_differences = check(curved(lambda h: h * (1 + 1e-6)), budget)
+    assert (by_differences["verdict"], failed(by_differences)) == ("inconclusive", set())
+    assert (
+        check(
+            replace(
+                QUARTIC,
+                f=lambda at: {"y": at["x"].sum(keepdims=True)},
+                jacobians=lambda _: {("y", "x"): np.ones((1, 3))},
+                curvature=lambda at: np.zeros((3, 3)),
+                calls=[],
+            ),
+            budget,
+        )["verdict"]
+        == "pass"
+    )
+
+
+SHOWN_BY = {
+    "outputs": "derivative",
+    "tangents": "adjoint",
+    "cotangents": "adjoint",
+    "Hessian": "symmetry",
+    "diagonal": "second",
+}
 
 
 @pytest.mark.parametrize("shows", SHOWN_BY)
