@@ -23,6 +23,7 @@ from app.execution.sources import is_code
 from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
 from app.runtime.journal import JOURNAL
+from app.runtime.source_lines import is_raised_by_author
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
@@ -55,6 +56,8 @@ def run_checks(connection: Connection, journal: int) -> None:
         logging.config.dictConfig(logging_config(order.setup.settings.log))
         # What TensorFlow logs of a failure to trace or to vectorize an op is in the findings.
         logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
+        if order.setup.sources is None:
+            log.addFilter(_for_terminal)
         log.addFilter(_Once())
         SUBJECT.begin(f"op {order.job.op}")
         engine = _engine(order)
@@ -65,6 +68,12 @@ def run_checks(connection: Connection, journal: int) -> None:
         os._exit(BROKEN)
     JOURNAL.keep_in(journal)
     asyncio.run(child.run(engine, order))
+
+
+def _for_terminal(record: logging.LogRecord) -> bool:
+    """Pass no stack trace of what TensorFlow raises: the findings say it, with the line of the page."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.levelno > logging.WARNING or error is None or is_raised_by_author(error)
 
 
 class _Once(logging.Filter):

@@ -31,6 +31,8 @@ NO_CRASH = (-signal.SIGKILL, -signal.SIGTERM, BROKEN, None)
 LOAD_S = 180.0
 # How often the memory of a process is measured, and how long the fork server may take to end.
 MEASURE_S, CLOSE_S = 0.25, 1.0
+# How often who waits for a message looks whether the fork server is stopped.
+LOOK_S = 1.0
 # The state of a process after SIGSTOP, in ``/proc``.
 STOPPED = "T"
 # An op that overwrites the memory of its process may garble the length of a message.
@@ -142,6 +144,11 @@ class CheckProcess:
         """Whether the fork server has forked it."""
         return self._pid > 0
 
+    @property
+    def has_lost_server(self) -> bool:
+        """Whether the fork server has died or is stopped, so that another one must take its place."""
+        return self._server.has_ended
+
     async def order(self, order: Order) -> None:
         """Send the check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
         with suppress(OSError, TimeoutError):
@@ -149,12 +156,19 @@ class CheckProcess:
                 await asyncio.to_thread(self._send, order)
 
     async def receive(self, until: float) -> Message | None:
-        """Return the next message, ``None`` if none comes until then, a time of ``time.monotonic``."""
-        try:
-            async with asyncio.timeout(until - time.monotonic()):
-                return await self._messages.get()
-        except TimeoutError:
-            return None
+        """Return the next message, ``None`` if none comes until then, a time of ``time.monotonic``.
+
+        If the fork server is stopped meanwhile, it is ended, and the process with it: ``Dead`` follows.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(min(LOOK_S, until - time.monotonic())):
+                    return await self._messages.get()
+            except TimeoutError:
+                if time.monotonic() >= until:
+                    return None
+                if self.has_lost_server:
+                    self._server.end()
 
     def kill(self) -> None:
         """End the process at once, whatever it does; ``receive`` returns ``Dead`` before it has ended."""

@@ -132,8 +132,12 @@ class _Run:
     def _is_over(self, process: CheckProcess, status: int | None) -> bool:
         """Report the end of the process, and return ``True``, unless the check must run again in another one."""
         self.pool.need_running()
+        if not process.has_begun and process.has_lost_server and not self.is_last:
+            log.warning("the process that forks those of checks is stopped, or has ended: a new one takes its place")
+            return False
         if not process.has_begun:
-            raise Overloaded("no process of checks can start: the fork server cannot fork", retry_after_s=5)
+            why = "is stopped, or has ended, each time; try again" if process.has_lost_server else "cannot fork"
+            raise Overloaded(f"no process of checks can start: the fork server {why}", retry_after_s=5)
         op = self.check.job.op
         at = f" in {process.evaluation}" if process.evaluation else ""
         ending = "a failure of its own code" if status == BROKEN else ending_of(status)

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import warnings
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -25,18 +26,24 @@ class Fork:
         """Take the id that ``fork`` has returned."""
         self.pid = pid
         self.returncode: int | None = None
+        # Any thread may end it, and the system tells only one of them that it has ended.
+        self._waiting = threading.RLock()
 
     def poll(self) -> int | None:
         """Return the exit code, ``None`` while it runs."""
-        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
-            self.returncode = os.waitstatus_to_exitcode(ended[1])
-        return self.returncode
+        with self._waiting:
+            if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+                self.returncode = os.waitstatus_to_exitcode(ended[1])
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code; raise ``subprocess.TimeoutExpired`` if it still runs after so many seconds."""
         if (known := self.poll()) is not None:
             return known
-        pidfd = os.pidfd_open(self.pid)
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # another thread has seen its end since
+            return self.wait()
         try:
             ended, _, _ = select.select([pidfd], [], [], timeout)
         finally:
@@ -54,8 +61,9 @@ class Fork:
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
+        with self._waiting:
+            if self.poll() is None:
+                os.kill(self.pid, number)
 
 
 def signal_at_parents_death(number: signal.Signals) -> None:

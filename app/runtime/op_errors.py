@@ -19,7 +19,8 @@ from ops import OpFault
 log = logging.getLogger("pullback")
 
 _NO_KERNEL = re.compile(
-    r"Could not find device for node|No registered '\w+' OpKernel for (?!XLA)|not in (?:the )?list of allowed value"
+    r"Could not find device for node|No registered '\w+' OpKernel for (?!XLA)|No OpKernel was registered to support"
+    r"|not in (?:the )?list of allowed value"
 )
 # What to change in an op, for errors of TensorFlow that do not say it; it replaces a message that adds nothing.
 _ADVICE = (

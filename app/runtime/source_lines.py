@@ -20,6 +20,12 @@ def author_line(error: BaseException) -> str:
     return next((note.removeprefix(_NOTE) for note in notes if note.startswith(_NOTE)), "")
 
 
+def is_raised_by_author(error: BaseException) -> bool:
+    """Report whether a line of an author's file has raised the error, not a function that it calls."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and is_author(Path(frames[-1].f_code.co_filename))
+
+
 def own_line(error: BaseException) -> str:
     """Return the innermost line of ours in the traceback, as ``app/folder/file.py:12``; "" if there is none."""
     if found := _innermost(error, is_own):

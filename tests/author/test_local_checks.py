@@ -189,6 +189,18 @@ def test_an_op_that_fails_everywhere_prints_one_stack_trace(here, folder, tmp_pa
     assert found.error.count("Traceback") == 1, found.error
 
 
+@pytest.mark.parametrize("call", ["tf.math.lgamma(x)", "tf.cast(tf.linalg.svd([[x[0]]])[0], x.dtype) + x"])
+def test_what_tensorflow_raises_is_a_finding_alone(here, tmp_path, call: str) -> None:
+    """It has kernels of svd in no half precision, and of the second order of lgamma in none."""
+    page = CRASHING.format(name="half")
+    page = page.replace("tf.reshape(tf.numpy_function(crash, [x], x.dtype), x.shape)", call)
+    (tmp_path / "half.py").write_text(page.replace('shape=("N",)', 'shape=("N",), dtypes=("float16",)'))
+    found = here("pullback", "check", str(tmp_path / "half.py"))
+    assert found.code == 1
+    assert "TensorFlow has no kernel for this dtype" in found.out
+    assert found.error == ""
+
+
 def test_what_an_op_prints_before_it_crashes_is_shown(here, tmp_path) -> None:
     prints = "print('first'); os.write(1, b'm' * 3_000_000); os.write(2, b'\\nCheck failed: last\\n'); os.kill("
     (tmp_path / "loud.py").write_text(CRASHING.format(name="loud").replace("os.kill(", prints))

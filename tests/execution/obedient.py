@@ -36,6 +36,13 @@ class ObedientServer(ForkServer):
                 _serve(self._control, other)
         self._process = _Started(pid)
 
+    def stop(self) -> None:
+        """Stop it, until it is ended."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+        # The kernel stops a process only when it gets to run again.
+        while not self.has_ended:
+            time.sleep(PAUSE_S)
+
 
 class _Started(subprocess.Popen[bytes]):
     """A process that ``os.fork`` has made, in the form of one of ``subprocess``."""

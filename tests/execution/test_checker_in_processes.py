@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import Overloaded
 from app.execution.check_pool import CheckPool
 from app.execution.check_steps import OP_BUDGET, Check, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
@@ -90,3 +91,38 @@ def test_a_fork_server_that_an_op_has_stopped_is_replaced() -> None:
         assert verdicts(await check(pool, "nothing")) == []
 
     in_a_pool(test)
+
+
+def test_a_fork_server_that_is_stopped_during_a_check_is_replaced(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        running = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
+        await until((tmp_path / "seen").exists)
+        assert pool._server is not None
+        pool._server.stop()
+        assert verdicts(await running) == []
+
+    in_a_pool(test)
+
+
+def test_a_fork_server_that_is_stopped_before_it_forks_is_replaced() -> None:
+    class Stopping(ObedientServer):
+        """A fork server of which only the third is not stopped."""
+
+        made = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            Stopping.made += 1
+            self._number = Stopping.made
+
+        def fork(self, connection: int, memory: int, pipe: int) -> None:
+            if self._number < 3:
+                self.stop()
+            super().fork(connection, memory, pipe)
+
+    async def test(pool: CheckPool) -> None:
+        with pytest.raises(Overloaded, match="the fork server is stopped, or has ended, each time; try again"):
+            await check(pool, "nothing")
+        assert verdicts(await check(pool, "nothing")) == []
+
+    in_a_pool(test, server=Stopping)
