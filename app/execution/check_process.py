@@ -38,6 +38,7 @@ STOPPED = "T"
 # An op that overwrites the memory of its process may garble the length of a message.
 MAX_MESSAGE = 1 << 26
 _MEMORY = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
+_STOPPED = re.compile(rf"^State:\s+{STOPPED}\b", re.MULTILINE)
 
 
 class ForkServer:
@@ -109,7 +110,8 @@ class CheckProcess:
     """A process that runs one check.
 
     ``status`` says what it has ended with, "" before; ``has_crashed`` if it has ended by itself, ``has_outgrown`` if
-    its memory was too much. It should have loaded the ops at ``load_until``, a time of ``time.monotonic``.
+    its memory was too much, ``was_stopped`` if it was ended because it was stopped. It should have loaded the ops at
+    ``load_until``, a time of ``time.monotonic``.
     """
 
     def __init__(self, server: ForkServer, memory_mb: int) -> None:
@@ -119,7 +121,7 @@ class CheckProcess:
         thread.
         """
         self._messages, self._loop = asyncio.Queue[Message](), asyncio.get_running_loop()
-        self._is_killed = self.has_crashed = self.has_outgrown = False
+        self._is_killed = self.has_crashed = self.has_outgrown = self.was_stopped = False
         self.status = ""
         self.load_until = time.monotonic() + LOAD_S
         self._server, self._pid, self._limit_mb = server, 0, memory_mb
@@ -196,11 +198,16 @@ class CheckProcess:
     @property
     def memory_mb(self) -> float:
         """The memory that it uses, in MiB, including what it shares with the fork server; 0 if it has ended."""
-        try:
-            found = None if self.status else _MEMORY.search(Path(f"/proc/{self._pid}/status").read_text("ascii"))
-        except OSError:
-            return 0.0
+        found = _MEMORY.search(self._state)
         return int(found[1]) / 1024 if found else 0.0
+
+    @property
+    def _state(self) -> str:
+        """What the system says of it; "" if it has ended."""
+        try:
+            return "" if self.status else Path(f"/proc/{self._pid}/status").read_text("ascii")
+        except OSError:
+            return ""
 
     def _send(self, order: Order) -> None:
         with self._sending:
@@ -238,7 +245,10 @@ class CheckProcess:
             self._pass_on(Dead(status))
 
     def _receive(self, pipe: TextIO) -> None:
-        """Pass on the messages; end the process when it uses too much memory. Raises ``EOFError`` when it has ended."""
+        """Pass on the messages; raise ``EOFError`` when the process has ended.
+
+        It is ended when it uses too much memory, and when it is stopped, because it would never send anything.
+        """
         measured = -MEASURE_S
         while True:
             ready = wait([self._connection, pipe.fileno()], MEASURE_S)
@@ -249,8 +259,9 @@ class CheckProcess:
                 self._pass_on(read(self._connection.recv_bytes(MAX_MESSAGE)))
             if time.monotonic() > measured + MEASURE_S:
                 measured = time.monotonic()
-                if self.memory_mb > self._limit_mb:
-                    self.has_outgrown = True
+                self.has_outgrown |= self.memory_mb > self._limit_mb
+                self.was_stopped |= bool(_STOPPED.search(self._state))
+                if self.has_outgrown or self.was_stopped:
                     self._end()
 
     def _pass_on(self, message: Message) -> None:

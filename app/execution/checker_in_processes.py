@@ -141,6 +141,7 @@ class _Run:
         op = self.check.job.op
         at = f" in {process.evaluation}" if process.evaluation else ""
         ending = "a failure of its own code" if status == BROKEN else ending_of(status)
+        ending = "SIGSTOP" if process.was_stopped else ending
         if process.has_outgrown:
             cure = "raise PULLBACK_CHECK_MEMORY_MB, or request fewer checks, modes or dtypes"
             self._end("error", f"the check was ended{at}, because it used more than {self.pool.memory_mb} MiB: {cure}")

@@ -19,6 +19,7 @@ from app.execution.check_process import ForkServer
 from tests.patience import PATIENCE_S, PAUSE_S
 
 fork = os.fork
+TO_ITSELF = {"crash": signal.SIGSEGV, "stop": signal.SIGSTOP}
 TO_SERVER = {"end-server": signal.SIGKILL, "stop-server": signal.SIGSTOP}
 TOLD_S = 0.5
 GARBLED = {"garble": b"\0\0\0\4.ab.", "boast": b"\x7f\0\0\0"}
@@ -74,8 +75,8 @@ def obey(connection: Connection, journal: int) -> None:
     connection.send(Ready())
     connection.send(Began(0))
     signal_server(action)
-    if action == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
+    if action in TO_ITSELF:
+        os.kill(os.getpid(), TO_ITSELF[action])
     elif action in ("faint-once", "hang-once") and not Path(arguments[0]).exists():
         Path(arguments[0]).touch()
         if action == "faint-once":
@@ -97,7 +98,7 @@ def obey(connection: Connection, journal: int) -> None:
         del kept
     elif action == "breed":
         breed(Path(arguments[0]))
-    if action not in ("hang", "close", "differ", "end-server", *GARBLED):
+    if action not in ("hang", "close", "stop", "differ", "end-server", *GARBLED):
         connection.send(Left(0, True, "", 0.0))
         connection.send(Done())
     time.sleep(PATIENCE_S)

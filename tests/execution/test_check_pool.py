@@ -98,7 +98,7 @@ def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatc
         in_a_pool(test)
 
 
-@pytest.mark.parametrize("action", ["garble", "boast", "close"])
+@pytest.mark.parametrize("action", ["garble", "boast", "close", "stop"])
 def test_an_op_that_breaks_its_process_twice_fails(action: str) -> None:
     async def test(pool: CheckPool) -> None:
         report = await check(pool, action)
