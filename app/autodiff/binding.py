@@ -52,7 +52,7 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
 
 def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     """Return the point with these inputs; raise ``Unprocessable`` for inputs that the op does not accept."""
-    arrays = decode_named(inputs, spec.inputs.dtypes, decode, "inputs")
+    arrays = decode_inputs(spec.op, inputs, spec.inputs.dtypes, decode)
     if len(arrays) < len(spec.inputs.dtypes):
         missing = next(name for name in spec.inputs.dtypes if name not in arrays)
         expected = f"all of {', '.join(spec.inputs.dtypes)}"
@@ -189,6 +189,18 @@ def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
             raise wrong(("inputs",), message, expected=f"at most {MAX_SIZE}", got=str(size))
         resolved[name] = shape
     return resolved
+
+
+def decode_inputs(op: Op, values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode) -> dict[str, Array]:
+    """Return the arrays of an op's inputs; raise ``Unprocessable`` as ``decode_named``, and for an optional null."""
+    try:
+        return decode_named(values, dtypes, decode, "inputs")
+    except Unprocessable:
+        for slot in op.inputs:
+            if slot.optional and slot.name in values and values[slot.name] is None:
+                expected = f"a tensor, or no {slot.name}: leave out an optional input"
+                raise wrong(("inputs", slot.name), "expected a tensor", expected=expected, got="null") from None
+        raise
 
 
 def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: Decode, field: str) -> dict[str, Array]:

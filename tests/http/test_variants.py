@@ -79,6 +79,16 @@ def test_a_derivative_with_respect_to_what_is_not_sent(plugged: httpx.Client) ->
     assert error["message"] == "missing input w"
 
 
+def test_null_is_refused_by_the_name_of_the_input(plugged: httpx.Client) -> None:
+    expected = "a tensor, or no b: leave out an optional input"
+    for op, more in (("affine", {}), ("affine.vjp", {"dy": DY})):
+        [error] = problem(post(plugged, op, "forward", inputs={**SENT, **more, "b": None}), 422)["errors"]
+        assert (error["loc"], error["expected"], error["got"]) == (["inputs", "b"], expected, "null")
+    assert expected in send(plugged, "affine", "apply", {"inputs": {**SENT, "b": None}}).text
+    [error] = problem(post(plugged, "affine", "forward", inputs={**SENT, "w": None, "b": [1, 1, 1]}), 422)["errors"]
+    assert error["expected"].startswith("a number")
+
+
 def test_derived_ops_without_an_input(plugged: httpx.Client) -> None:
     dx = ask(plugged, "affine.vjp", "forward", inputs={**SENT, "dy": DY})
     vjp = ask(plugged, "affine", "vjp", inputs=SENT, cotangents={"y": DY})
@@ -145,6 +155,8 @@ def test_tesseract_without_an_input(plugged: httpx.Client) -> None:
 
 
 def test_um_bridge_sends_all_inputs(plugged: httpx.Client) -> None:
+    refused = plugged.post("/Evaluate", json={"name": "affine", "input": [[0.5, -1.0], [1.0] * 6]}).json()
+    assert "UM-Bridge has no optional inputs, so b must be sent too" in refused["error"]["message"]
     assert call(plugged, "/InputSizes", name="affine")["inputSizes"] == [2, 3, 6]
     flat = [[0.5, -1.0], [1.0, 2.0, 3.0], [1.0, 0.5, 2.0, 0.25, 1.0, -1.0]]
     found = call(plugged, "/Evaluate", name="affine", input=flat)["output"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from app.autodiff.binding import bind_names, decode_named
+from app.autodiff.binding import bind_names, decode_inputs, decode_named
 from app.autodiff.derived import variant_of
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
@@ -72,7 +72,7 @@ def read(op: Op, endpoint: Endpoint, request: Object) -> NativeRequest:
     op = inputs.op
     wrt = _selection(op, op.inputs, inputs.dtype, fields, endpoint.inputs)
     of = _selection(op, op.outputs, inputs.dtype, fields, endpoint.outputs)
-    arrays = decode_named(inputs.tensors, inputs.dtypes(op.inputs), decode, "inputs")
+    arrays = decode_inputs(op, inputs.tensors, inputs.dtypes(op.inputs), decode)
     native: Object = {"inputs": arrays, "attrs": inputs.attrs, "dtype": inputs.dtype, "wrt": wrt, "of": of}
     if field := endpoint.directions:
         names, slots = (wrt, op.inputs) if endpoint.along == endpoint.inputs else (of, op.outputs)

@@ -200,6 +200,8 @@ def _inputs(model: Model, value: Any) -> dict[str, Array]:
         expected = (
             f"a list of {len(model.inputs)} lists of numbers, one for each of {', '.join(x.name for x in model.inputs)}"
         )
+        if model.op.optional_names:
+            expected += f"; UM-Bridge has no optional inputs, so {', '.join(model.op.optional_names)} must be sent too"
         raise wrong(("input",), "expected a list of vectors", expected=expected, got=describe(value))
     return {x.name: _numbers(value[i], x, ("input", i)) for i, x in enumerate(model.inputs)}
 
