@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pullback.arrays import name_of
+from pullback.calls import Common
 from pullback.dtypes import Array
 from pullback.limits import Limit
 from pullback.remotes import products
@@ -25,11 +26,11 @@ def evaluate(p: Derivative, arrays: Sequence[Array], *, batched: bool = False, a
     if batched and not len(arrays[-1]):
         return [np.zeros(t.shape, t.dtype) for t in p.types([TensorType.of(array) for array in arrays], batched=True)]
     found = products.local(p, arrays, limit, batched=batched, ahead=ahead)
-    return _requested(p, arrays, limit, batched=batched) if found is None else found
+    return _requested(p, arrays, limit, batched=batched, ahead=ahead) if found is None else found
 
 
-def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched: bool) -> list[Array]:
-    of = p.parent
+def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched: bool, ahead: bool) -> list[Array]:
+    of, passes = p.parent, p.remote.forward_passes
     contract = p.remote.contract(of.path, limit)
     options = p.remote.options(limit)
     op = p.remote.client.op(contract.name)
@@ -40,20 +41,33 @@ def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched:
         is_variable = len(contract.dtypes) > 1
         kinds = (name_of(x.dtype) for x, slot in pairs if is_variable and tuple(slot.dtypes) == contract.dtypes)
         variable = next(kinds, None)
-        outputs = op.forward(inputs, **{**options, "dtype": variable}).outputs
+        given: Common = {**options, "dtype": variable}
+        if ahead and p.remote.runs_in_graphs and passes.are_slow(arrays):
+            outputs = passes.outputs(arrays, op.linearize(inputs, **given))
+        else:
+            outputs = op.forward(inputs, **given).outputs
         return [outputs[slot.name] for slot in contract.outputs]
     directions = arrays[of.arity :]
     by_input = [contract.inputs[i].name for i in of.differentiable_inputs]
     by_output = [contract.outputs[i].name for i in of.differentiable_outputs]
     results: dict[str, Any]
+    at = passes.find(arrays[: of.arity]) if not of.path else None
     if p.path[-1] == "vjp":
         cotangents = dict(zip(by_output, directions, strict=True))
-        names, results = by_input, op.vjp(inputs, cotangents=cotangents, batched=batched, **options).gradients
+        if at is None:
+            found = op.vjp(inputs, cotangents=cotangents, batched=batched, **options)
+        else:
+            found = at.vjp(cotangents, batched=batched)
+        names, results = by_input, found.gradients
     else:
         tangents = dict(zip(by_input, directions, strict=True))
-        names, results = by_output, op.jvp(inputs, tangents=tangents, batched=batched, **options).tangents
+        if at is None:
+            pushed = op.jvp(inputs, tangents=tangents, batched=batched, **options)
+        else:
+            pushed = at.jvp(tangents, batched=batched)
+        names, results = by_output, pushed.tangents
     if all(results.get(name) is not None for name in names):
         return [results[name] for name in names]
     types = p.types([TensorType.of(array) for array in arrays], batched=batched)
-    found = [results.get(name) for name in names]
-    return [np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(found, types, strict=True)]
+    there = [results.get(name) for name in names]
+    return [np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(there, types, strict=True)]

@@ -19,6 +19,7 @@ from pullback.errors import BadArgument, TimedOut
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts
 from pullback.remotes.credentials import given, restored
+from pullback.remotes.forward_passes import ForwardPasses
 from pullback.remotes.points import Points
 from pullback.remotes.reposting import RepostingClient
 
@@ -67,7 +68,8 @@ class Remote:
         self.client = client if document is None else RepostingClient(client, name, document)
         self.document = document
         weakref.finalize(self, self.client.close)
-        self.points = Points()
+        self.points, self.forward_passes = Points(), ForwardPasses()
+        weakref.finalize(self, self.forward_passes.close)
         self.second_order = Attempts()
         self._common: Common = {"mode": mode} if attrs is None else {"mode": mode, "attrs": dict(attrs)}
         self._contracts: dict[Path, Contract] = {}
@@ -96,6 +98,13 @@ class Remote:
         """Whether the gradient is known to be linear; the contract says so only for the default attributes."""
         claim = self.contract().claim
         return self._has_default_attrs and claim is not None and claim.linear
+
+    @cached_property
+    def runs_in_graphs(self) -> bool:
+        """Whether calls are in mode graph, in which the service keeps forward passes."""
+        mode = self._common.get("mode")
+        defaults = (self.contract().default_mode or {}).get("vjp", {})
+        return mode == "graph" or (mode is None and set(defaults.values()) == {"graph"})
 
     @property
     def batching(self) -> str:

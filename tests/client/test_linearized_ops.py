@@ -1,8 +1,10 @@
 """Linearizations of the client: products at a point whose forward pass the service keeps, or has forgotten."""
 
 import asyncio
+import gc
 import pickle
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback.remotes import Derivative, Remote, evaluate
+from pullback.remotes.forward_passes import MOST
 from tests.client.fake_servers import json_response, problem_response
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
@@ -216,3 +220,73 @@ def test_of_several_workers_one_has_the_forward_pass(start) -> None:
                 break
         else:
             pytest.fail("expected a connection to the other worker")
+
+
+class TestFunctions:
+    """Functions of frameworks, whose derivatives at a point follow its forward pass."""
+
+    @pytest.fixture
+    def p(self, slow, sent) -> Iterator[Derivative]:
+        """The op, with a client that records its requests."""
+        remote = Remote("patient", slow.url)
+        with httpx.Client(event_hooks={"request": [sent]}, timeout=PATIENCE_S) as http:
+            remote.client = pullback.Client(slow.url, http_client=http)
+            yield Derivative(remote)
+
+    def test_backward_passes_use_the_forward_pass(self, p, op, sent) -> None:
+        points = [X + i for i in range(3)]
+        for x in points:
+            evaluate(p, [x], ahead=True)
+        found = [evaluate(p.vjp, [x, CT])[0] for x in reversed(points) for _ in range(2)]
+        assert_equal([evaluate(p.vjp, [X, MANY], batched=True)[0], evaluate(p.jvp, [X, V])[0]], expected(op)[2:4])
+        assert sent.paths[1:] == ["POST linearize"] * 3 + ["POST vjp"] * 7 + ["POST jvp"] + sent.paths[12:]
+        gradient = op.vjp(points[2], cotangents=CT, mode="graph").gradients["x"]
+        assert_equal(found[:2], [gradient, gradient])
+        # The next step frees those of this one.
+        del sent.paths[:]
+        evaluate(p, [X + 7], ahead=True)
+        methods = [path.split()[0] for path in sent.paths]
+        assert methods == ["POST", "DELETE", "DELETE", "DELETE"]
+
+    def test_none_is_left_of_a_function_that_is_gone(self, slow, plain_gauge) -> None:
+        gc.collect()
+        before = plain_gauge()
+        remote = Remote("patient", slow.url)
+        p = Derivative(remote)
+        for i in range(40):
+            evaluate(p, [X[:2] + i], ahead=True)
+        assert plain_gauge() - before == MOST
+        evaluate(p.vjp, [X[:2] + 39, CT[:2]])
+        del p, remote
+        gc.collect()
+        assert plain_gauge() == before
+
+    @pytest.fixture
+    def plain_gauge(self, slow) -> Callable[[], float]:
+        """Return the number of forward passes that the service keeps."""
+
+        def read() -> float:
+            text = httpx.get(f"{slow.url}/metrics").text
+            return float(re.findall(r"^pullback_linearizations_kept (.*)$", text, re.MULTILINE)[0])
+
+        return read
+
+    def test_cheap_ops_are_rarely_asked(self, remote, transport) -> None:
+        p, a = remote("matvec"), np.eye(2)
+        for i in range(40):
+            evaluate(p, [a, X[:2] + i], ahead=True)
+        sent = transport.new()
+        assert sent.count("matvec/linearize") + sent.count("matvec/forward") == 40
+        # A loaded machine may take one for slow.
+        assert sent.count("matvec/linearize") <= 12
+
+    def test_other_modes_are_not_asked(self, slow, transport) -> None:
+        one = Remote("patient", slow.url, mode="eager")
+        one.client = pullback.Client(slow.url, transport=transport)
+        evaluate(Derivative(one), [X], ahead=True)
+        assert transport.new() == ["patient/forward"]
+
+    def test_a_forgotten_one_is_computed_from_the_inputs(self, p, op, slow) -> None:
+        evaluate(p, [X], ahead=True)
+        httpx.delete(f"{slow.url}/v1/linearizations/{p.remote.forward_passes.find([X]).id}")
+        assert_equal(evaluate(p.vjp, [X, CT]), expected(op)[:1])
