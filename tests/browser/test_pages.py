@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -209,6 +210,24 @@ def test_the_lines_of_other_programs_ask_the_same(visit, operation: str) -> None
     for language, text in lines.items():
         if language in ("Python", "JAX", "PyTorch"):
             ast.parse(text)
+
+
+@pytest.mark.parametrize("op", ["names", "roi_pool", "conv_eig"])
+def test_the_lines_for_frameworks_run(visit, op: str) -> None:
+    for operation in ("jvp", "forward"):
+        page = visit(f"/explore/{op}?t={operation}")
+        page.wait_for_selector(".answer .tensor")
+        for framework, title in (("jax", "JAX"), ("torch", "PyTorch")):
+            lines = page.locator(".snippet", has_text=title).locator("pre").text_content() or ""
+            targets = [node.targets[0] for node in ast.parse(lines).body if isinstance(node, ast.Assign)]
+            names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+            assert len(names) == len(set(names)), lines
+            # Tests of the explorer do not need the environments of the frameworks.
+            if (python := ROOT / "build" / "frameworks" / framework / "bin" / "python").exists():
+                env = {**os.environ, "PYTHONPATH": str(ROOT)}
+                run = functools.partial(subprocess.run, capture_output=True, text=True, check=False, timeout=120)
+                done = run([python, "-P", "-c", lines], env=env)
+                assert done.returncode == 0, f"{lines}\n{done.stderr}"
 
 
 def test_the_error_of_the_service_is_shown_in_its_words(visit) -> None:

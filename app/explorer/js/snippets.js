@@ -5,6 +5,13 @@ import { jsonOf } from "./numbers.js";
 /** @typedef {{ op: string, operation: string, body: Record<string, any> }} Asked */
 
 const LONGEST_ARGUMENT = 100_000;
+// What the lines for a framework call their own, and the words of Python.
+const TAKEN = new Set(
+  (
+    "c f g y xs pullback pullback_of_y jax jnp torch print tuple float False None True and as assert async await break class continue " +
+    "def del elif else except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield"
+  ).split(" "),
+);
 
 /**
  * Return the lines by language.
@@ -80,35 +87,43 @@ const TORCH = {
  */
 function framework({ op, operation, body }, contract, origin, words) {
   const sent = contract.inputs.filter((slot) => slot.name in body["inputs"]);
-  const live = sent.filter((slot) => slot.differentiable).map((slot) => slot.name);
-  const every = contract.inputs.map((slot) => (slot.name in body["inputs"] ? slot.name : "None"));
+  const variables = variablesOf(contract);
+  const named = (/** @type {import("./types.d.ts").Slot} */ slot) => variables.get(slot.name) ?? slot.name;
+  const live = sent.filter((slot) => slot.differentiable).map(named);
+  const every = contract.inputs.map((slot) => (slot.name in body["inputs"] ? named(slot) : "None"));
   const array = (/** @type {unknown} */ value, /** @type {import("./types.d.ts").Slot} */ slot) => `${words.array}(${literal(value)}, ${words.dtype}${dtypeOf(slot, body["dtype"], contract)})`;
   const names = live.join(", ");
   const tuple = (/** @type {string[]} */ parts) => `(${parts.join(", ")}${parts.length === 1 ? "," : ""})`;
   const along = (/** @type {Record<string, unknown>} */ given) =>
-    tuple(sent.filter((slot) => slot.differentiable).map((slot) => (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${slot.name})`)));
+    tuple(sent.filter((slot) => slot.differentiable).map((slot) => (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${named(slot)})`)));
   const lines = [
     body["dtype"] === "float64" ? words.head + words.head64 : words.head,
     "",
     `f = ${words.module}.remote("${op}", url="${origin}"${attributes(body)})`,
-    ...sent.map((slot) => `${slot.name} = ${array(body["inputs"][slot.name], slot)}`),
+    ...sent.map((slot) => `${named(slot)} = ${array(body["inputs"][slot.name], slot)}`),
   ];
   if (operation === "forward") return [...lines, `print(f(${every.join(", ")}))`].join("\n");
-  const call = live.length === every.length ? "f" : `lambda ${names}: f(${every.join(", ")})`;
+  // The transforms take outputs of floats alone.
+  const places = contract.outputs.flatMap((slot, i) => (slot.differentiable ? [i] : []));
+  const called = `f(${every.join(", ")})`;
+  const floats = places.length === 1 ? `${called}[${places[0]}]` : `tuple(y[i] for y in [${called}] for i in ${literal(places)})`;
+  const isWhole = places.length === contract.outputs.length;
+  const call = live.length === every.length && isWhole ? "f" : `lambda ${names}: ${isWhole ? called : floats}`;
   const { functions } = words;
   const given = body["cotangents"];
-  const ys = contract.outputs.map((slot, i) => {
-    const y = contract.outputs.length > 1 ? `y[${i}]` : "y";
+  const outputs = contract.outputs.filter((slot) => slot.differentiable);
+  const ys = outputs.map((slot, i) => {
+    const y = outputs.length > 1 ? `y[${i}]` : "y";
     return given ? (slot.name in given ? array(given[slot.name], slot) : `${words.zeros}(${y})`) : `${words.ones}(${y})`;
   });
   lines.push(`g = ${call}`, `y, pullback_of_y = ${functions}.vjp(g, ${names})`, `c = ${ys.length > 1 ? tuple(ys) : ys[0]}`);
   const pulled = `lambda *xs: ${functions}.vjp(g, *xs)[1](c)`;
-  const places = tuple(live.map((_, i) => String(i)));
+  const argnums = tuple(live.map((_, i) => String(i)));
   const last = {
     jvp: `${functions}.jvp(g, ${tuple(live)}, ${along(body["tangents"] ?? {})})`,
-    jacobian: `${words.jacobian}(g, argnums=${places})(${names})`,
+    jacobian: `${words.jacobian}(g, argnums=${argnums})(${names})`,
     hvp: `${functions}.vjp(${pulled}, ${names})[1](${along(body["vectors"] ?? {})})`,
-    hessian: `${words.jacobian}(${pulled}, argnums=${places})(${names})`,
+    hessian: `${words.jacobian}(${pulled}, argnums=${argnums})(${names})`,
   }[operation];
   lines.push(`print(${last ?? "pullback_of_y(c)"})`);
   if (operation === "gradients" && body["order"] >= 2) {
@@ -124,6 +139,21 @@ function framework({ op, operation, body }, contract, origin, words) {
 function javascript({ op, operation, body }, origin) {
   const quoted = `'${jsonOf(body).replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
   return `const response = await fetch("${origin}/v1/ops/${op}/${operation}", {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: ${quoted},\n});\nconsole.log(await response.json());`;
+}
+
+/**
+ * Return the variable of each input: its name, or the nearest one that stands for nothing else.
+ *
+ * @param {import("./types.d.ts").Contract} contract
+ */
+function variablesOf({ inputs }) {
+  const names = new Set(inputs.map((slot) => slot.name));
+  const free = (/** @type {string} */ name) => {
+    let found = name;
+    while (TAKEN.has(found) || (found !== name && names.has(found))) found += "_";
+    return found;
+  };
+  return new Map(inputs.map(({ name }) => [name, free(name)]));
 }
 
 /**
