@@ -164,7 +164,9 @@ def test_same_finds_differences() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [PYTHON_CLIENT, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md"])
+@pytest.mark.parametrize(
+    "page", [PYTHON_CLIENT, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md", "docs/expensive-functions.md"]
+)
 def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
     [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
     assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
