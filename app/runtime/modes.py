@@ -133,15 +133,15 @@ LARGE = 1024
 class Trace:
     """The trace of a program: a graph function, or a v1 graph with its session; either may be compiled.
 
-    ``kinds`` has the dtype of each result that a call computes, ``shapes`` those that are known beforehand, as they are
-    under XLA, and ``missing`` the keys of missing derivatives.
+    It has so many ``nodes``. ``kinds`` has the dtype of each result that a call computes, ``shapes`` those that are
+    known beforehand, as they are under XLA, and ``missing`` the keys of missing derivatives.
     """
 
     def __init__(
         self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
     ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
-        self.is_bounded = False
+        self.is_bounded, self.nodes = False, 0
         self.kinds: dict[Key, tf.DType] = {}
         self.shapes: KeyedArrays = {}
         self.missing: list[Key] = []
@@ -262,6 +262,7 @@ def _new_trace(
             # An op's code may have caught the error: the trace is not whole.
             failure = limits.stopped
             if failure is None:
+                trace.nodes = limits.nodes
                 if trace.is_bounded:
                     vars(program).setdefault(_BOUNDED, set[Mode]()).add(mode)
                 return trace

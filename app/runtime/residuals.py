@@ -7,6 +7,7 @@ those of the trace. TensorFlow optimises the parts apart, so in rare cases the l
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,16 +176,16 @@ def _full(name: str) -> str:
 
 @dataclass(eq=False)
 class _Set:
-    """The residuals of a trace at known leaves, and the results that these determine."""
+    """The residuals of a trace at known leaves, and the results that these determine; it does not keep the trace."""
 
-    trace: Trace
+    trace: weakref.ref[Trace]
     known: Sequence[Array]
     results: Results
     tensors: Sequence[EagerTensor]
 
     def is_for(self, trace: Trace, leaves: Sequence[Array]) -> bool:
         """Return whether they are those of a trace at these leaves, bit by bit."""
-        return self.trace is trace and all(map(_same_bits, self.known, leaves))
+        return self.trace() is trace and all(map(_same_bits, self.known, leaves))
 
 
 class Residuals:
@@ -205,12 +206,15 @@ class Residuals:
 
     def compute(self, cut: Cut, leaves: Sequence[Array]) -> tuple[_Set, bool, float]:
         """Return the residuals of a trace that is cut, whether they are kept, and how many seconds they took."""
+        for gone in [each for each in self._sets if each.trace() is None]:
+            self._sets.remove(gone)
+            self._reserve(-sum(map(size_of, gone.tensors)))
         expected = cut.expected_bytes(leaves)
         has_room = len(self._sets) < SETS and self._reserve(expected)
         began = time.perf_counter()
         results, tensors = cut.first(leaves)
         seconds = time.perf_counter() - began
-        new = _Set(cut.trace, leaves[: self.known], results, tensors)
+        new = _Set(weakref.ref(cut.trace), leaves[: self.known], results, tensors)
         if has_room and not (has_room := self._reserve(sum(map(size_of, tensors)) - expected)):
             self._reserve(-expected)
         if has_room:

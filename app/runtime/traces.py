@@ -2,9 +2,9 @@
 
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
 the least recently used trace of the owner with the most of them is dropped for a new one, so that no owner displaces
-the traces of another. An owner is an op, or the requests for an op with one key. Dropping a trace frees its memory,
-except the executables that XLA compiles for a function: TensorFlow keeps these for the life of the process. They are
-few, and the others run in sessions, whose executables end with them.
+the traces of another. Their nodes are bounded in the same way. An owner is an op, or the requests for an op with one
+key. Dropping a trace frees its memory, except the executables that XLA compiles for a function: TensorFlow keeps these
+for the life of the process. They are few, and the others run in sessions, whose executables end with them.
 
 A trace whose caller no longer waits stops. That of an op which is no composition goes on in the background instead, for
 a bounded time, so that the first request pays for the next ones: these are told to come back. It stops between two
@@ -33,6 +33,8 @@ from ops import Mode
 
 # A trace takes about 0.25 MB; one that XLA compiles 0.75 MB (measured for ops of some twenty kernels).
 TRACES_KEPT, COMPILED_KEPT = 2048, 512
+# A node takes 12 to 20 kB. All traces together have at most so many, or else one is alone.
+NODES_KEPT = 1 << 16
 # The executables that may stay for the life of the process, and the share of them that one op may have.
 PERMANENT, SHARE = 512, 0.5
 # How many traces may go on without a caller, one for each owner, and how long each may take in all. After that,
@@ -74,6 +76,7 @@ class _Entry:
     may_outlive: bool
     future: Future[Any] = field(default_factory=Future[Any])
     trace: Any = None
+    nodes: int = 0
     began: float = field(default_factory=time.monotonic)
     is_in_background: bool = False
     active: float = math.inf
@@ -222,6 +225,9 @@ class Traces:
 
         try:
             entry.trace = result = trace(why_over)
+            entry.nodes = getattr(result, "nodes", 0)
+            with self._lock:
+                self._drop_large(entry)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             self._count(error, key, entry)
             # The traceback would keep the tensors of the first request alive.
@@ -293,9 +299,26 @@ class Traces:
             while len(entries) > limit:
                 [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
                 oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
-                del entries[oldest], others[oldest], self._entries[oldest]
-                _traced(oldest).pop(oldest, None)
-                self.displaced += 1
+                del entries[oldest], others[oldest]
+                self._displace(oldest)
+
+    def _drop_large(self, new: _Entry) -> None:
+        """Drop the least recently used traces of the owners with the most nodes, until ``new`` has room."""
+        others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
+        nodes = Counter[str]()
+        for entry in others.values():
+            nodes[entry.owner] += entry.nodes
+        while nodes.total() and nodes.total() + new.nodes > NODES_KEPT:
+            [(owner, _)] = nodes.most_common(1)
+            own = [key for key, entry in others.items() if entry.owner == owner and entry.nodes]
+            oldest = min(own, key=lambda key: others[key].used)
+            nodes[owner] -= others.pop(oldest).nodes
+            self._displace(oldest)
+
+    def _displace(self, key: TraceKey) -> None:
+        del self._entries[key]
+        _traced(key).pop(key, None)
+        self.displaced += 1
 
 
 def _traced(key: TraceKey) -> dict[TraceKey, Any]:

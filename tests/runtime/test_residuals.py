@@ -1,5 +1,6 @@
 """Derivatives whose forward pass was kept have the bits of those that compute it."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from app.autodiff.binding import bind
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Point
 from app.errors import Unprocessable
+from app.runtime import traces
 from app.runtime.residuals import Residuals, using
 from app.runtime.tensor_sizes import size_of
 from app.tensors.json import decode
@@ -80,6 +82,25 @@ def test_what_finds_no_room_is_computed_again():
             assert results(evaluation) == whole
         assert (use.computed, use.lost) == (1, 1)
     assert len(taken) == 2
+
+
+def test_residuals_do_not_keep_a_trace_and_go_after_it(monkeypatch: pytest.MonkeyPatch):
+    point = point_of(OPS["matmul"], OPS["matmul"].examples[0].inputs)
+    taken: list[int] = []
+    kept = residuals_of(point, lambda size: taken.append(size) or True)
+    (shape,) = derivatives.output_shapes(point).values()
+    evaluation = derivatives.vjp(point, ("a",), {"y": np.ones(shape, np.float32)}, batched=False, outputs=False)
+    totals = list[int]()
+    monkeypatch.setattr(traces, "TRACES", traces.Traces())
+    for _ in range(3):
+        traces.TRACES = traces.Traces()  # without the traces of before
+        gc.collect()
+        with using(kept) as use:
+            compute([evaluation])
+        assert use.computed == 1
+        totals.append(sum(taken))
+    assert totals[0] > 0
+    assert len(set(totals)) == 1
 
 
 def test_lists_of_tensors_have_the_size_of_their_elements():

@@ -3,6 +3,7 @@
 import gc
 import json
 import threading
+import weakref
 from pathlib import Path
 from typing import Literal
 
@@ -120,6 +121,28 @@ def gradient(op: Op, x: list[float], mode: Mode, power: int = 2) -> list[float]:
 
 
 POWER = op_of("power", "custom_gradient")
+
+
+def test_traces_have_so_many_nodes_together_and_the_owner_with_the_most_makes_room(monkeypatch: pytest.MonkeyPatch):
+    def make(owner: str, number: int, nodes: int) -> None:
+        op, program = ops[owner], programs.setdefault((owner, number), Held())
+        key = traces.Reference(weakref.ref(program), weakref.ref(op)), number
+        cache.make(key, owner, lambda why_over: Held(nodes), is_compiled=False)
+
+    class Held:
+        def __init__(self, nodes: int = 0) -> None:
+            self.nodes = nodes
+
+    monkeypatch.setattr(traces, "NODES_KEPT", 100)
+    cache, programs, ops = traces.Traces(), dict[tuple[str, int], Held](), {"few": Held(), "many": Held()}
+    make("few", 0, 10)
+    for number in range(5):
+        make("many", number, 30)
+    assert (len(cache), cache.displaced) == (4, 2)
+    make("few", 0, 10)
+    assert cache.made == {"few": 1, "many": 5}
+    make("many", 5, 1000)
+    assert (len(cache), cache.displaced) == (1, 6)
 
 
 @pytest.mark.usefixtures("few_traces")
