@@ -101,12 +101,12 @@ def linearize(point: Point, wrt: Sequence[str], reserve: Reserve) -> tuple[Linea
     gradient, and ``OpFailed`` if it fails.
     """
     spec = point.spec
+    need_order(point.op, spec.attrs, 1)
     if spec.mode != "graph":
         return _bare(point, wrt), f"mode {spec.mode} keeps nothing of a forward pass: send mode graph, or none"
     inputs, along = derivatives.differentiable_inputs(point, wrt), spec.outputs.differentiable
     if not inputs or not along:
         return _bare(point, wrt), "nothing is differentiable here"
-    need_order(point.op, spec.attrs, 1)
     known = len(point.inputs) + len(spec.numbers)
     seeds = {name: np.zeros(point.output_shapes[name] or (), DTYPES[spec.outputs.dtypes[name]].numpy) for name in along}
     evaluation = Evaluation(

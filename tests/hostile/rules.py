@@ -7,7 +7,7 @@ from tests.hostile.wire import Answer
 
 SECRET = re.compile(rb"Traceback|File \\?\"|\.py\b|site-packages|\{\{node|\[Op:")
 BUSY = (429, 503, 504)
-KNOWN = {200, 201, 400, 401, 403, 404, 405, 406, 408, 413, 414, 415, 421, 422, 431, 500, *BUSY}
+KNOWN = {200, 201, 204, 400, 401, 403, 404, 405, 406, 408, 410, 413, 414, 415, 421, 422, 431, 500, *BUSY}
 FIRST_ERROR = 400
 
 
