@@ -148,6 +148,16 @@ class Value:
     def __abs__(self) -> "Value":
         raise self._refused("abs(x)", "an op of the service, such as safe_norm for the length of vectors")
 
+    def _refuse_operator(self, *_: object) -> "Value":
+        raise self._refused("this operator of Python", "+, -, *, /, @, x**2 or an op of the service")
+
+    __rpow__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __round__ = _refuse_operator
+
+    def _refuse_conversion(self) -> int:
+        raise BadArgument(f"{self.reference} has no length or number while the function is traced")
+
+    __len__ = __int__ = __float__ = __index__ = _refuse_conversion
+
     def _compare(self, other: object) -> bool:
         raise self._refused("a comparison", "an op of the service: a value is not known while the function is traced")
 

@@ -52,7 +52,8 @@ def print_contract(out: Console, op: Contract) -> None:
     facts |= {"dtypes": ", ".join(op.dtypes), "modes": ", ".join(op.modes), "source": op.source}
     table = Table(("", ""))
     for name, value in facts.items():
-        table.add(name, value, styles=["bold"])
+        if value:
+            table.add(name, value, styles=["bold"])
     print_table(out, table)
     _section(out, "Inputs")
     print_table(out, _slots(op.inputs))

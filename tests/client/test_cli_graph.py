@@ -13,6 +13,7 @@ def test_a_document_is_posted_and_drawn(ask) -> None:
     name = out.partition(":")[0]
     assert name.startswith("graph.")
     assert "composition" in out
+    assert "source" not in out
     lines = [line.split() for line in ask("graph", "show", name).out.splitlines()]
     assert ["u", "an", "input", "linear,", "square"] in lines
     assert ["half", "multiply(a=square,", "b=0.5)", "left"] in lines
