@@ -4,6 +4,7 @@ It exits with 0 after a signal to stop, 1 when it cannot listen, 2 when a settin
 cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers, only the stuck one).
 """
 
+import gc
 import logging
 import math
 import os
@@ -18,7 +19,6 @@ from pathlib import Path
 from types import FrameType
 
 from pydantic import ValidationError
-from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
@@ -33,7 +33,7 @@ from app.http.server import OneServer, allow_connections
 from app.http.standard_files import open_standard_files
 from app.http.supervisor import Supervisor
 from app.settings import Settings
-from app.telemetry.line_writer import STDERR, STDOUT
+from app.telemetry.line_writer import STDERR, STDOUT, print_errors
 from app.telemetry.log import logging_config
 from app.tensors.validation import entries
 
@@ -77,20 +77,20 @@ def _start() -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        _print_errors(*faults(error))
+        print_errors(*faults(error))
         return WRONG_SETTING
-    _print_errors(*unknown(os.environ))
+    print_errors(*unknown(os.environ))
     try:
         certificate = read_certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     except BadCertificate as error:
-        _print_errors(str(error))
+        print_errors(str(error))
         return WRONG_SETTING
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
         is_path = settings.host.startswith(UNIX)
         where = f"{settings.host} (PULLBACK_HOST)" if is_path else f"{settings.host}:{settings.port} ({ADDRESS})"
-        _print_errors(f"cannot listen on {where}: {error.strerror or error}")
+        print_errors(f"cannot listen on {where}: {error.strerror or error}")
         return CANNOT_LISTEN
     identity = identity_of(settings.host)
     try:
@@ -117,85 +117,76 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         config.limit_concurrency = allowed
     if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
+    if settings.reload:
+        # It imports TensorFlow, and main() must report invalid settings before.
+        from app.reloader import Reloader  # noqa: PLC0415
+
+        return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
+    if settings.workers > 1:
+        return supervise(settings, config, listener, announce)
+    if settings.crashes_path is None and settings.port:
+        with suppress(OSError):  # there is no folder for temporary files
+            own = Path(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
+            settings = settings.model_copy(update={"crashes_path": own})
+    from app import serving  # noqa: PLC0415
+
+    return serving.serve(OneServer(config, announce), settings, listener)
+
+
+def supervise(settings: Settings, config: Config, listener: socket.socket, announce: Callable[[], None]) -> int:
+    """Serve with several workers, which are copies of this process; return the exit code."""
     try:
-        if settings.reload:
-            # It imports TensorFlow, and main() must report invalid settings before.
-            from app.reloader import Reloader  # noqa: PLC0415
+        with shared_files(settings) as (shared, refresh):
+            # It imports TensorFlow, and the library of metrics, which must know their folder.
+            from app import serving  # noqa: PLC0415
 
-            return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
-        if settings.workers > 1:
-            return 0 if supervise(settings, config, listener, announce) else STARTUP_FAILURE
-        if settings.crashes_path is None and settings.port:
-            with suppress(OSError):  # there is no folder for temporary files
-                os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
-        OneServer(config, announce).run(sockets=[listener])
+            # The collector of a copy must not traverse TensorFlow's half a million objects, nor copy their pages.
+            gc.collect()
+            gc.freeze()
+            serve = partial(serving.serve, settings=shared, listener=listener)
+            read = partial(Sources, settings.ops_path)
+            supervisor = Supervisor(config, listener, serve, read_sources=read, announce=announce, on_tick=refresh)
+            return 0 if supervisor.run() else STARTUP_FAILURE
     except CannotStart as error:
-        _print_errors(str(error))
+        print_errors(str(error))
         return STARTUP_FAILURE
-    except Exception:
-        logging.getLogger("pullback").exception("the service cannot start")
-        return STARTUP_FAILURE
-    return 0
-
-
-def supervise(settings: Settings, config: Config, listener: socket.socket, announce: Callable[[], None]) -> bool:
-    """Serve with several workers; return ``False`` if none can start. Raises ``CannotStart``."""
-    with shared_files(settings) as refresh:
-        return Supervisor(config, listener, partial(Sources, settings.ops_path), announce, refresh).run()
 
 
 @contextmanager
-def shared_files(settings: Settings) -> Generator[Callable[[], None]]:
+def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], None]]]:
     """Give the workers that start in this block a folder for metrics and graphs, and the same keys; remove it then.
 
-    Yield the function that looks for new keys. Raises ``CannotStart`` when there can be no folder, or when the file of
-    keys is invalid.
+    Yield their settings, and the function that looks for new keys. Raises ``CannotStart`` when there can be no folder,
+    or when the file of keys is invalid.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix="pullback-workers-", ignore_cleanup_errors=True)
     except OSError as error:
         raise CannotStart(f"cannot create a folder for temporary files (TMPDIR): {error.strerror}") from error
     with folder as path:
-        refresh = _do_nothing
+        refresh, folder_of_all = _do_nothing, Path(path)
         if settings.metrics:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics = os.path.join(path, "metrics")
-            os.mkdir(metrics)
-        if settings.graphs_path is None:
-            os.environ["PULLBACK_GRAPHS_PATH"] = os.path.join(path, "graphs")
-        os.environ[FILE_VARIABLE] = os.path.join(path, "last_checks")
-        if settings.crashes_path is None:
-            os.environ["PULLBACK_CRASHES_PATH"] = os.path.join(path, "crashes")
+            (metrics := folder_of_all / "metrics").mkdir()
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+        os.environ[FILE_VARIABLE] = str(folder_of_all / "last_checks")
+        shared = {
+            "graphs_path": settings.graphs_path or folder_of_all / "graphs",
+            "crashes_path": settings.crashes_path or folder_of_all / "crashes",
+        }
         if settings.keys_file:
-            copy = Path(path, "keys")
-            refresh = KeyFileCopy(settings.keys_file, copy).refresh
-            os.environ["PULLBACK_KEYS_FILE"] = str(copy)
-        yield refresh
+            shared["keys_file"] = folder_of_all / "keys"
+            refresh = KeyFileCopy(settings.keys_file, shared["keys_file"]).refresh
+        yield settings.model_copy(update=shared), refresh
 
 
 def _do_nothing() -> None:
     """Do nothing."""
 
 
-def application() -> ASGIApp:
-    """Return the application of this process; if it cannot start, print the reason and exit."""
-    # These import TensorFlow, and main() must report invalid settings before.
-    from app.main import create_app  # noqa: PLC0415
-    from app.runtime.cores import share_cores  # noqa: PLC0415
-
-    settings = Settings()
-    # First, because the module of an op may compute on import.
-    share_cores(settings.workers)
-    try:
-        return create_app(settings)
-    except CannotStart as error:
-        _print_errors(str(error))
-        raise SystemExit(STARTUP_FAILURE) from None
-
-
 def server_config(settings: Settings, certificate: Certificate | None = None) -> Config:
-    """Return uvicorn's configuration. Every process builds the application from the environment."""
+    """Return uvicorn's configuration; ``app.serving`` replaces the application by that of the settings."""
     return Config(
-        "app.__main__:application",
+        "app.main:create_app",
         factory=True,
         workers=settings.workers,
         loop="uvloop",
@@ -234,12 +225,6 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
     return [
         f"warning: {name} is not a setting and has no effect; expected {near(name, known)}" for name in unknown_names
     ]
-
-
-def _print_errors(*lines: str) -> None:
-    """Print lines on stderr; it may be closed or full."""
-    STDERR.write(f"pullback: {line}".encode(errors="backslashreplace") for line in lines)
-    STDERR.flush()
 
 
 def _quit(signum: int, frame: FrameType | None) -> None:

@@ -13,28 +13,28 @@ import os
 import select
 import signal
 import socket
-import traceback
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from app.errors import CannotStart, PullbackError, Unprocessable
-from app.execution import fork_server
 from app.execution.assembly import build, registered, registry_of
-from app.execution.check_messages import BROKEN, Setup
+from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
 from app.execution.check_process import ForkServer, ending_of
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
+from app.execution.fork_server import start_as_copy
 from app.requests.fields import read
 from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
 from app.routes.native.nonfinite import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
-from app.runtime.forks import Fork, fork, signal_at_parents_death
+from app.runtime.forks import start_copy
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
@@ -60,7 +60,7 @@ def main(descriptor: int) -> NoReturn:
     control = socket.socket(fileno=descriptor)
     request: _Request | None = None
     while True:
-        watched = [] if request is None else [request.watched]
+        watched = [] if request is None else [request.sentinel]
         ready, _, _ = select.select([control, *watched], [], [], LOAD_S)
         if control in ready:
             message, pipes, *_ = socket.recv_fds(control, MAX_MESSAGE, 1)
@@ -89,7 +89,7 @@ def main(descriptor: int) -> NoReturn:
 class _Request:
     """A request, and the copy of this process that runs it.
 
-    ``broken`` has why pages cannot be imported. ``watched`` is readable when the copy has ended.
+    ``broken`` has why pages cannot be imported.
     """
 
     def __init__(self, message: dict[str, Any], pipe: int) -> None:
@@ -102,26 +102,22 @@ class _Request:
         """Start a copy."""
         journal.clear(self._memory)
         with Prints() as self._prints:
-            if not (pid := fork()):
-                self._run(control)
-        self._copy, self.watched = Fork(pid), os.pidfd_open(pid)
+            self._copy = start_copy("pullback pages", partial(self._run, control))
 
-    def _run(self, control: socket.socket) -> NoReturn:
-        status = BROKEN
+    def _run(self, control: socket.socket) -> None:
+        control.close()
+        server = start_as_copy(niceness=0)  # before any thread runs
+        self._prints.enter()
         try:
-            signal_at_parents_death(signal.SIGKILL)
-            control.close()
-            server = _ForkedServer(self.pipe)  # before any thread runs
-            self._prints.enter()
-            asyncio.run(_run(self._message, self.broken, self.pipe, self._memory, server))
-            status = 0
-        except BrokenPipeError:
-            status = 0  # the command line has closed the pipe
-        except BaseException:  # noqa: BLE001 - it must not go on as a second main process
-            traceback.print_exc()
+            with suppress(BrokenPipeError):  # the command line has closed the pipe
+                asyncio.run(_run(self._message, self.broken, self.pipe, self._memory, server))
         finally:
             STDERR.flush()
-            os._exit(status)
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that is readable when the copy has ended."""
+        return self._copy.sentinel
 
     def kill(self) -> None:
         """End the copy; the processes of its checks end with it."""
@@ -131,7 +127,6 @@ class _Request:
         """Wait for the end of the copy, and until what it has printed is written; return its exit code."""
         status = self._copy.wait()
         self._prints.wait()  # the command line may end this process when it has read the last event
-        os.close(self.watched)
         return status
 
     def kill_if_stuck(self) -> None:
@@ -152,25 +147,6 @@ class _Request:
         """End the stream of events; the copy must have ended."""
         os.close(self.pipe)
         os.close(self._memory)
-
-
-class _ForkedServer(ForkServer):
-    """A fork server that is a copy of this process."""
-
-    def __init__(self, pipe: int) -> None:
-        """Start it, without the pipe for events."""
-        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
-        with other:
-            if not (pid := fork()):
-                try:
-                    os.close(pipe)
-                    self._control.close()
-                    os.setsid()
-                    fork_server.main(other.detach())
-                finally:
-                    os._exit(BROKEN)  # it must not go on as a second main process
-        self._process = Fork(pid)
 
 
 async def _run(message: dict[str, Any], broken: Mapping[str, str], pipe: int, memory: int, server: ForkServer) -> None:

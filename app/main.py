@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.execution.assembly import build, registered, running
+from app.execution.check_process import ForkServer
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog
@@ -41,15 +42,20 @@ Errors are `application/problem+json`: the location, what was expected and what 
 """
 
 
-def create_app(settings: Settings | None = None, ops: Callable[[Settings], Registry] = registered) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    ops: Callable[[Settings], Registry] = registered,
+    checks: ForkServer | None = None,
+) -> FastAPI:
     """Return the application for these settings, by default those of the environment, and the ops that ``ops`` imports.
 
+    The processes of checks are forks of ``checks``; if it is missing, or has ended, another one starts.
     Raises ``CannotStart`` when the ops cannot be registered, when the device is missing, or when the file of keys is
     invalid.
     """
     settings = settings or Settings()
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
-    budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops)
+    budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops, checks)
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:

@@ -22,13 +22,10 @@ from uvicorn import Config
 from watchfiles import watch
 
 from app.autodiff.admission import admit
-from app.errors import CannotStart
 from app.http.server import OneServer
-from app.main import create_app
-from app.runtime.cores import share_cores
-from app.runtime.forks import fork, signal_at_parents_death
+from app.runtime.forks import start_copy
+from app.serving import serve
 from app.settings import Settings
-from app.telemetry.line_writer import STDERR, STDOUT
 from ops import Registry, RegistryError, pages_of, register
 from pullback.service_folder import SERVICE
 
@@ -47,13 +44,7 @@ class Version:
         """Start the fork. ``good`` has the last good text of each page."""
         self.texts = _texts(settings)
         self._reading, writing = os.pipe()
-        # A signal that the fork gets before it has reset the handlers waits: these are of this process.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-        self.pid = fork()
-        if not self.pid:
-            os.close(self._reading)
-            _serve(config, listener, settings, good, writing)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        self._process = start_copy("pullback pages", partial(_serve, config, listener, settings, good, writing))
         os.close(writing)
         self.is_ready, self.began = False, time.monotonic()
         self.good_pages: list[Path] = []
@@ -67,14 +58,14 @@ class Version:
 
     def has_ended(self) -> bool:
         """Return whether it has ended; call it no more after that."""
-        if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+        if self._process.poll() is None:
             return False
         os.close(self._reading)
         return True
 
     def send(self, number: int) -> None:
         """Send a signal to it."""
-        os.kill(self.pid, number)
+        self._process.send_signal(number)
 
 
 class Reloader:
@@ -169,44 +160,23 @@ class Reloader:
             self._signals = []
 
 
-def _serve(config: Config, listener: socket.socket, settings: Settings, good: dict[Path, bytes], writing: int) -> None:
-    """Serve in this copy, and exit."""
-    status = 1
-    try:
-        signal_at_parents_death(signal.SIGKILL)
-        for number in STOPS:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        registries: list[Registry] = []
+def _serve(config: Config, listener: socket.socket, settings: Settings, good: dict[Path, bytes], writing: int) -> int:
+    """Serve in this copy; return the exit code."""
+    registries: list[Registry] = []
 
-        def ops(settings: Settings) -> Registry:
-            found = register(_pages(settings), admit, good)
-            registries.append(found)
-            return found
+    def ops(settings: Settings) -> Registry:
+        found = register(_pages(settings), admit, good)
+        registries.append(found)
+        return found
 
-        def report() -> None:
-            found = registries[0]
-            pages = [str(page) for name, page in found.pages.items() if name not in found.stale]
-            os.write(writing, json.dumps(pages).encode())
+    def report() -> None:
+        found = registries[0]
+        pages = [str(page) for name, page in found.pages.items() if name not in found.stale]
+        os.write(writing, json.dumps(pages).encode())
 
-        share_cores(1)
-        # Checks run in the serving process: separate ones would import TensorFlow again for each version.
-        alone = settings.model_copy(update={"check_processes": 0})
-        config.app = partial(create_app, alone, ops)
-        OneServer(config, report).run(sockets=[listener])
-        status = 0
-    except CannotStart as error:
-        log.error("%s", error)
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
-    except KeyboardInterrupt:
-        status = 0
-    except BaseException:
-        log.exception("the service cannot start")
-    finally:
-        STDOUT.flush()
-        STDERR.flush()
-        os._exit(status)
+    # Checks run in the serving process: others would read what is saved, and not the last good text of a page.
+    alone = settings.model_copy(update={"check_processes": 0, "workers": 1})
+    return serve(OneServer(config, report), alone, listener, ops)
 
 
 def _pages(settings: Settings) -> Sequence[Path]:

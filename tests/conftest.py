@@ -95,7 +95,7 @@ class Service:
         pid, found = self.process.pid, list[int]()
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                if Path(f"/proc/{child}/comm").read_text(encoding="ascii") == "pullback worker\n":
                     found.append(int(child))
         return found
 

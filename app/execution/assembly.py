@@ -14,6 +14,7 @@ from app.execution.batching import Batches
 from app.execution.check_limiter import CheckLimiter
 from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
+from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.linearizations import Linearizations
@@ -79,8 +80,12 @@ def _announced(pages: Iterable[Path], begin: Callable[[Path], object]) -> Iterat
         yield page
 
 
-def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) -> tuple[Engine, Metrics | None]:
+def build(
+    settings: Settings, ops: Callable[[Settings], Registry] = registered, checks: ForkServer | None = None
+) -> tuple[Engine, Metrics | None]:
     """Return the engine for the ops that ``ops`` imports, and the metrics if they are enabled.
+
+    ``checks`` is the first fork server of checks.
 
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
@@ -95,7 +100,8 @@ def build(settings: Settings, ops: Callable[[Settings], Registry] = registered) 
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
     graph_folder = GraphFolder(settings.graphs_path, KEPT)
-    pool = _check_pool(settings.model_copy(update={"graphs_path": graph_folder.path}), sources) if sources else None
+    shared = settings.model_copy(update={"graphs_path": graph_folder.path})
+    pool = _check_pool(shared, sources, checks) if sources else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
     batches = Batches(scheduler, settings.queue)
     metrics = None
@@ -154,11 +160,11 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     STDERR.flush()
 
 
-def _check_pool(settings: Settings, sources: Sources) -> CheckPool:
+def _check_pool(settings: Settings, sources: Sources, server: ForkServer | None) -> CheckPool:
     """Return the processes of checks; ``sources`` were read before the ops were loaded."""
     alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
     setup = Setup(settings.model_copy(update=alone), sources, frozenset(sources.changed()))
-    return CheckPool(setup, settings.check_processes, settings.check_memory_mb)
+    return CheckPool(setup, settings.check_processes, settings.check_memory_mb, server)
 
 
 def _registry(settings: Settings, ops: Callable[[Settings], Registry]) -> Registry:

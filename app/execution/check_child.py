@@ -16,12 +16,13 @@ from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import COLLECTED, build, registered, registry_of
-from app.execution.check_messages import BROKEN, Began, Done, Found, Left, Message, Order, Planned, Ready
+from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
 from app.execution.sources import is_code
 from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
+from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
 from app.runtime.source_lines import is_raised_by_author
 from app.telemetry.line_writer import STDERR

@@ -15,8 +15,6 @@ from app.settings import Settings
 
 FORK, KILL = b"fork", b"kill"
 """What the service asks the fork server for: a process, or, with the id of one, its end."""
-BROKEN = 70
-"""The exit status after an internal error of the process, not of an op: EX_SOFTWARE of <sysexits.h>."""
 
 
 @dataclass(frozen=True)

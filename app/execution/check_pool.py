@@ -85,5 +85,5 @@ class CheckPool:
             self._server.close()
             self._server = None
         if self._server is None:
-            self._server = ForkServer()
+            self._server = ForkServer.spawned()
         return self._server

@@ -13,11 +13,11 @@ import time
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
-from app.execution.check_messages import BROKEN, FORK, KILL, Dead, Message, Order, read
+from app.execution.check_messages import FORK, KILL, Dead, Message, Order, read
 from app.runtime import journal
-from app.runtime.forks import Fork
+from app.runtime.forks import BROKEN, Fork
 
 log = logging.getLogger("pullback")
 
@@ -42,10 +42,17 @@ _STOPPED = re.compile(rf"^State:\s+{STOPPED}\b", re.MULTILINE)
 
 
 class ForkServer:
-    """The fork server: see ``app.execution.fork_server``."""
+    """The fork server: see ``app.execution.fork_server``, whose ``start_as_copy`` starts it faster."""
 
-    def __init__(self) -> None:
-        """Start it. This returns at once; the server takes seconds until it can fork, and requests wait for it.
+    def __init__(self, process: subprocess.Popen[bytes] | Fork, control: socket.socket) -> None:
+        """Take a process and our end of its socket."""
+        self._process, self._control = process, control
+        # Neither end may block the event loop: a server that does not read is stuck.
+        control.setblocking(False)
+
+    @classmethod
+    def spawned(cls) -> Self:
+        """Start it in a new interpreter. This returns at once; the server takes seconds until it can fork.
 
         Raises ``OSError`` if it cannot start.
         """
@@ -53,12 +60,10 @@ class ForkServer:
         code = f"import os, sys; os.nice({NICENESS}); sys.path[:] = {sys.path!r}"
         code = f"{code}; from app.execution.fork_server import main"
         environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
-        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Neither end may block the event loop: a server that does not read is stuck.
-        self._control.setblocking(False)
+        control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other, ExitStack() as unless_started:
-            unless_started.callback(self._control.close)
-            self._process: subprocess.Popen[bytes] | Fork = subprocess.Popen(
+            unless_started.callback(control.close)
+            process = subprocess.Popen(
                 [sys.executable, "-c", f"{code}; main({other.fileno()})"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
@@ -68,6 +73,7 @@ class ForkServer:
                 start_new_session=True,
             )
             unless_started.pop_all()
+        return cls(process, control)
 
     @property
     def has_ended(self) -> bool:

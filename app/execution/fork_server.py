@@ -1,9 +1,10 @@
 """The process that forks the processes of checks: it imports TensorFlow, and runs nothing with it.
 
 A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new interpreter
-takes seconds of CPU to import TensorFlow. So the service starts this process once, and each process of checks is a copy
-of it: it is ready in milliseconds, shares the memory, loads the ops and runs the checks. This process holds no socket
-and no file of the service but stderr. It ends, with its copies, as soon as the service has ended.
+takes seconds of CPU to import TensorFlow. So the service starts this process once, as a copy of itself before it runs
+any op, and each process of checks is a copy of this one: it is ready in milliseconds, shares the memory, loads the ops
+and runs the checks. This process holds no socket and no file of the service but stderr. It ends, with its copies, as
+soon as the service has ended.
 """
 
 import gc
@@ -17,11 +18,35 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from app.execution.check_child import run_checks
-from app.execution.check_messages import BROKEN, FORK, KILL
-from app.runtime.forks import fork, signal_at_parents_death
+from app.execution.check_messages import FORK, KILL
+from app.execution.check_process import HIDDEN, NICENESS, ForkServer
+from app.runtime.forks import BROKEN, STOPS, fork, signal_at_parents_death, start_copy
 from app.telemetry.printed import Prints
 
 MAX_MESSAGE, DESCRIPTORS = 64, 3
+
+
+def start_as_copy(niceness: int = NICENESS) -> ForkServer:
+    """Start the fork server as a copy of this process, which has imported TensorFlow and runs nothing with it yet.
+
+    Call this before an event loop runs. Raises ``OSError`` if it cannot start.
+    """
+    control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def run() -> NoReturn:
+        os.setsid()
+        os.nice(niceness)
+        for name in HIDDEN:
+            os.environ.pop(name, None)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        kept = other.detach()
+        os.closerange(3, kept)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+        main(kept)
+
+    with other:
+        return ForkServer(start_copy("pullback checks", run), control)
 
 
 def main(descriptor: int) -> NoReturn:
@@ -31,7 +56,7 @@ def main(descriptor: int) -> NoReturn:
     and later its exit status.
     """
     # The service says when to stop, also where a signal goes to all of its processes.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     # The collector of a copy must not traverse TensorFlow's half a million objects, nor copy the pages that they share.
     gc.collect()

@@ -9,24 +9,29 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import connection
+from contextlib import suppress
+from functools import partial
+from multiprocessing import Pipe, connection
 from types import FrameType
+from typing import TypeAlias
 
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import multiprocess
 
 from app.execution.sources import Sources
 from app.http.server import GracefulServer
-from app.runtime.forks import signal_at_parents_death
+from app.runtime.forks import STOPS, start_copy
 
+Serve: TypeAlias = Callable[[GracefulServer], int]
+"""A function that serves until a signal, and returns the exit code."""
+
+READY = b"ready"
 # The status of a worker that has read other files than its siblings.
 CHANGED = 5
 TICK_S, ASK_S, RECHECK_S = 0.25, 1.0, 5.0
-# How long a worker may take to its first answer: before it, the worker imports its code, slowly on a busy machine.
-FIRST_S = 600.0
 # The longest pause before another attempt when replacements die before they serve.
 MAX_PAUSE_S = 60.0
 MAX_NAMED = 5
@@ -36,51 +41,72 @@ MAX_STARTS = 3
 logger = logging.getLogger("pullback")
 
 
-class Worker(multiprocess.Process):
-    """One of several server processes."""
+class Worker:
+    """One of several server processes, a copy of the supervisor."""
 
-    def __init__(self, config: Config, sockets: list[socket.socket], sources: Sources) -> None:
-        """Create the process, which serves only if it has read ``sources``."""
-        super().__init__(config, sockets)
-        self._sources, self._supervisor_pid = sources, os.getpid()
+    def __init__(self, config: Config, sources: Sources, serve: Serve) -> None:
+        """Start the process, which serves only if it has read ``sources``."""
         self.is_serving, self.is_leaving = False, False
-        self._asked_at, self._is_asked, self.patience_s = 0.0, False, FIRST_S
-
-    def target(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve, in the worker's own process, until the supervisor stops it or dies."""
-        signal_at_parents_death(signal.SIGINT)
-        if os.getppid() == self._supervisor_pid:
-            # Here, because two threads use it.
-            self._server = _WorkerServer(self.config, self._sources)
-            super().target(sockets)
-
-    def start(self) -> None:
-        """Start the process."""
-        super().start()
+        self._connection, theirs = Pipe()
+        self._asked_at, self._is_asked = 0.0, False
+        self._patience_s = config.timeout_worker_healthcheck
+        # The supervisor stops it, or dies.
+        run = partial(_serve, _WorkerServer(config, sources), theirs, serve)
+        self._process = start_copy("pullback worker", run, signal.SIGINT)
         # The process has its own copy of this end. Once it dies, the pipe has no writer.
-        self.child_conn.close()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that is readable once the process has ended, until ``exitcode`` is not ``None``."""
+        return self._process.sentinel
+
+    @property
+    def exitcode(self) -> int | None:
+        """What the process ended with, ``None`` while it runs."""
+        return self._process.poll()
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         self.is_leaving, self.is_serving = True, False
-        if self.exitcode is None and self.pid is not None:
-            os.kill(self.pid, number)
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
 
     def exchange(self, now: float) -> None:
         """Ask whether the worker is ready, and read the answer to the last question if it has come; do not wait."""
         try:
-            if self._is_asked and self.parent_conn.poll(0):
-                self.is_serving, self._is_asked = self.parent_conn.recv() and not self.is_leaving, False
-                self.patience_s = self.config.timeout_worker_healthcheck
+            if self._is_asked and self._connection.poll(0):
+                self.is_serving, self._is_asked = self._connection.recv_bytes() == READY and not self.is_leaving, False
             if not self._is_asked and (not self.is_serving or now - self._asked_at >= ASK_S):
-                self.parent_conn.send(b"ping")
+                self._connection.send_bytes(b"ready?")
                 self._asked_at, self._is_asked = now, True
         except (OSError, EOFError):
             pass  # it has died, which its exit code shows
 
     def is_hung(self, now: float) -> bool:
-        """Return whether the worker has not answered for more than ``patience_s``."""
-        return self._is_asked and now - self._asked_at > self.patience_s
+        """Return whether the worker has not answered for too long."""
+        return self._is_asked and now - self._asked_at > self._patience_s
+
+
+def _serve(server: GracefulServer, asked: connection.Connection, serve: Serve) -> int:
+    """Serve, in the worker's own process; return its exit code."""
+    threading.Thread(target=_answer, args=(server, asked), daemon=True).start()
+    return serve(server)
+
+
+def _answer(server: GracefulServer, asked: connection.Connection) -> None:
+    """Tell the supervisor whether the server is ready, whenever it asks."""
+    with suppress(OSError, EOFError):  # the supervisor has died
+        while asked.recv_bytes():
+            asked.send_bytes(READY if server.started else b"not yet")
 
 
 class _WorkerServer(GracefulServer):
@@ -124,12 +150,18 @@ class Supervisor:
         self,
         config: Config,
         listener: socket.socket,
+        serve: Serve,
+        *,
         read_sources: Callable[[], Sources],
         announce: Callable[[], None],
         on_tick: Callable[[], None],
     ) -> None:
-        """Store the functions that read the files of workers, announce the service, and run several times a second."""
-        self._config, self._listener, self._read_sources, self._on_tick = config, listener, read_sources, on_tick
+        """Store the functions that serve in a worker, read the files of workers, and announce the service.
+
+        ``on_tick`` runs several times a second.
+        """
+        self._config, self._listener, self._serve = config, listener, serve
+        self._read_sources, self._on_tick = read_sources, on_tick
         self._announce: Callable[[], None] | None = announce
         self._sources, self._places = read_sources(), [_Place() for _ in range(config.workers)]
         self._signals, self._outdated = list[int](), list[Worker]()
@@ -137,7 +169,7 @@ class Supervisor:
 
     def run(self) -> bool:
         """Serve until a signal stops the service; return ``False`` if no worker can start."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             signal.signal(number, self._on_signal)
         for place in self._places:
             self._start(place)
@@ -151,7 +183,8 @@ class Supervisor:
             ):
                 logger.error("no worker can start: %s", "; ".join(place.ending for place in self._places))
                 return False
-            connection.wait([place.worker.process.sentinel for place in self._places if place.worker], TICK_S)
+            workers = [place.worker for place in self._places if place.worker]
+            connection.wait([worker.sentinel for worker in workers if worker.exitcode is None], TICK_S)
         self._stop()
         return True
 
@@ -201,9 +234,8 @@ class Supervisor:
         elif worker.exitcode is not None:
             self._empty(place, worker, worker.exitcode, now)
         elif worker.is_hung(now):
-            logger.error("worker %d has not answered for %d s", worker.pid, worker.patience_s)
+            logger.error("worker %d has not answered for %d s", worker.pid, self._config.timeout_worker_healthcheck)
             worker.kill()
-            worker.join()
         else:
             worker.exchange(now)
 
@@ -245,8 +277,7 @@ class Supervisor:
             )
 
     def _start(self, place: _Place) -> Worker:
-        place.worker = worker = Worker(self._config, [self._listener], self._sources)
-        worker.start()
+        place.worker = worker = Worker(self._config, self._sources, self._serve)
         return worker
 
     def _stop(self) -> None:
@@ -260,7 +291,7 @@ class Supervisor:
                 self._signals.pop()
                 for worker in running:
                     worker.send_signal(signal.SIGTERM)
-            connection.wait([worker.process.sentinel for worker in running], TICK_S)
+            connection.wait([worker.sentinel for worker in running], TICK_S)
 
 
 def ending_of(code: int) -> str:

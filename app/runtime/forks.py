@@ -5,10 +5,20 @@ import os
 import select
 import signal
 import subprocess
+<<<<<<< HEAD
 import threading
+=======
+import traceback
+>>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 import warnings
+from collections.abc import Callable
+from typing import NoReturn
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that stop a service, or start its workers anew."""
+BROKEN = 70
+"""The exit status after an internal error of a process, not of an op: ``EX_SOFTWARE`` of <sysexits.h>."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # <linux/prctl.h>
 
 
 def fork() -> int:
@@ -20,26 +30,37 @@ def fork() -> int:
 
 
 class Fork:
-    """A copy of this process, with the methods of ``subprocess.Popen`` that end it."""
+    """A copy of this process, with the methods of ``subprocess.Popen`` that end it.
+
+    ``sentinel`` is a descriptor that is readable once it has ended, until ``poll`` has returned its exit code.
+    """
 
     def __init__(self, pid: int) -> None:
         """Take the id that ``fork`` has returned."""
-        self.pid = pid
+        self.pid, self.sentinel = pid, os.pidfd_open(pid)
         self.returncode: int | None = None
         # Any thread may end it, and the system tells only one of them that it has ended.
         self._waiting = threading.RLock()
 
     def poll(self) -> int | None:
         """Return the exit code, ``None`` while it runs."""
+<<<<<<< HEAD
         with self._waiting:
             if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
                 self.returncode = os.waitstatus_to_exitcode(ended[1])
             return self.returncode
+=======
+        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            os.close(self.sentinel)
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+        return self.returncode
+>>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code; raise ``subprocess.TimeoutExpired`` if it still runs after so many seconds."""
         if (known := self.poll()) is not None:
             return known
+<<<<<<< HEAD
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:  # another thread has seen its end since
@@ -49,21 +70,67 @@ class Fork:
         finally:
             os.close(pidfd)
         if not ended:
+=======
+        if not select.select([self.sentinel], [], [], timeout)[0]:
+>>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
             raise subprocess.TimeoutExpired("fork", timeout or 0.0)
         return self.wait()
 
     def terminate(self) -> None:
         """Send SIGTERM."""
-        self._send(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Send SIGKILL."""
-        self._send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
+<<<<<<< HEAD
     def _send(self, number: signal.Signals) -> None:
         with self._waiting:
             if self.poll() is None:
                 os.kill(self.pid, number)
+=======
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+>>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
+
+
+def start_copy(name: str, run: Callable[[], int | None], at_parents_death: signal.Signals = signal.SIGKILL) -> Fork:
+    """Start a copy of this process that calls ``run``, and exits with the status that this returns, or with 0.
+
+    ``ps`` and ``top`` show the first 15 bytes of its ``name``.
+    The copy gets the signal when this process ends, and handles the signals that stop a service as a new process does.
+    If ``run`` raises an exception, the copy prints it and exits with ``BROKEN``.
+    """
+    parent = os.getpid()
+    # A signal that the copy gets before it has reset the handlers waits: these are of this process.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    if not (pid := fork()):
+        _run_copy(name, run, parent, at_parents_death)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return Fork(pid)
+
+
+def _run_copy(name: str, run: Callable[[], int | None], parent: int, at_parents_death: signal.Signals) -> NoReturn:
+    status = BROKEN
+    try:
+        signal_at_parents_death(at_parents_death)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
+        for number in STOPS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        # It may have ended before.
+        status = (run() or 0) if os.getppid() == parent else 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else BROKEN
+    except KeyboardInterrupt:
+        status = 0
+    except BaseException:  # noqa: BLE001 - whatever it raises, it must not go on as a second parent
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def signal_at_parents_death(number: signal.Signals) -> None:

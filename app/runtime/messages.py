@@ -9,7 +9,8 @@ import re
 import tensorflow as tf
 
 from app.errors import MAX_TEXT, clip
-from ops import replace_paths, without_terminal_codes
+from ops import replace_paths
+from pullback.terminal_codes import without_terminal_codes
 
 # Longer texts are cut in the middle: TensorFlow puts the reason at the beginning or at the end.
 KEPT = 1 << 13

@@ -109,3 +109,9 @@ def write_all(descriptor: int, data: bytes) -> int:
 
 STDOUT, STDERR = LineWriter(1), LineWriter(2)
 """The output of this process, and its log."""
+
+
+def print_errors(*lines: str) -> None:
+    """Print lines on stderr; it may be closed or full."""
+    STDERR.write(f"pullback: {line}".encode(errors="backslashreplace") for line in lines)
+    STDERR.flush()

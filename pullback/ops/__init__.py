@@ -4,7 +4,7 @@ from pullback.ops import _environment as _environment  # before anything imports
 from pullback.ops._attrs import Attrs
 from pullback.ops._batching import Batching
 from pullback.ops._claims import Array, Arrays, Claim, Derivative, Formula, Surrogate
-from pullback.ops._faults import InvalidInput, OpFault, located, without_terminal_codes
+from pullback.ops._faults import InvalidInput, OpFault, located
 from pullback.ops._mechanisms import (
     additive,
     custom_gradient,
@@ -71,5 +71,4 @@ __all__ = [
     "symbolic_gradient",
     "unbound_symbols",
     "variant",
-    "without_terminal_codes",
 ]

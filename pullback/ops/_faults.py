@@ -1,13 +1,9 @@
 """The errors of an op: ``InvalidInput``, raised by the op itself, and ``OpFault``, for a mistake in it."""
 
 import inspect
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-# Keras colors its errors for terminals.
-_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*+[A-Za-z]")
 
 
 class InvalidInput(ValueError):
@@ -47,8 +43,3 @@ def located(function: Callable[..., Any]) -> str:
     if code is None or (path.parent == Path(__file__).parent):
         return ""
     return f"{code.co_name} in {path.parent.name}/{path.name}:{code.co_firstlineno}"
-
-
-def without_terminal_codes(text: str) -> str:
-    """Return the text of an exception without the codes by which terminals color it."""
-    return _TERMINAL_CODE.sub("", text)

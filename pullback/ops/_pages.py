@@ -30,13 +30,13 @@ import tensorflow as tf
 # Private: see ``_check_tensorflow``.
 from tensorflow.python.eager import context
 
-from pullback.ops._faults import without_terminal_codes
 from pullback.ops._native import OWN, NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
 from pullback.ops._slots import Example, Input, Output
 from pullback.ops._surroundings import Surroundings
 from pullback.service_folder import SERVICE
+from pullback.terminal_codes import without_terminal_codes
 
 # The most characters of a reason, of the location of a mistake in it, and of an error that are read.
 MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13

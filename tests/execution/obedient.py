@@ -4,18 +4,18 @@ import faulthandler
 import os
 import signal
 import socket
-import subprocess
-import threading
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import numpy as np
 
 from app.execution import fork_server
 from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_process import ForkServer
+from app.runtime.forks import start_copy
 from tests.patience import PATIENCE_S, PAUSE_S
 
 fork = os.fork
@@ -28,11 +28,12 @@ GARBLED = {"garble": b"\0\0\0\4.ab.", "boast": b"\x7f\0\0\0"}
 class ObedientServer(ForkServer):
     """A fork server that is a copy of the test, which takes milliseconds to start."""
 
-    def __init__(self) -> None:
+    @classmethod
+    def spawned(cls) -> Self:
         """Start it."""
-        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
+        control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
+<<<<<<< HEAD
             if not (pid := os.fork()):
                 _serve(self._control, other)
         self._process = _Started(pid)
@@ -52,17 +53,17 @@ class _Started(subprocess.Popen[bytes]):
         self.args, self.pid, self.returncode = (), pid, None
         self.stdin = self.stdout = self.stderr = None
         self._child_created, self._waitpid_lock = True, threading.Lock()
+=======
+            return cls(start_copy("obedient", partial(_serve, control, other)), control)
+>>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 
 
 def _serve(control: socket.socket, other: socket.socket) -> NoReturn:
-    try:
-        control.close()
-        faulthandler.disable()
-        os.setsid()
-        fork_server.run_checks, fork_server.os.fork = obey, fork
-        fork_server.main(other.detach())
-    finally:
-        os._exit(1)  # the copy must not go on as a test
+    control.close()
+    faulthandler.disable()
+    os.setsid()
+    fork_server.run_checks, fork_server.os.fork = obey, fork
+    fork_server.main(other.detach())
 
 
 def obey(connection: Connection, journal: int) -> None:

@@ -144,8 +144,7 @@ def children(pid: int) -> list[int]:
 
 def processes(one: Service) -> list[int]:
     """Return the ids of the processes of checks."""
-    servers = [pid for pid in children(one.process.pid) if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [child for server in servers for child in children(server)]
+    return [child for server in children(one.process.pid) for child in children(server)]
 
 
 def until(condition: Any) -> None:
