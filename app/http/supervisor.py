@@ -1,6 +1,7 @@
 """The supervisor of several server processes: it starts them, announces them, replaces those that die, and stops them.
 
-The replacement of a worker reads the ops anew. If their files have changed meanwhile, it would answer equal requests
+Workers are copies of this process, which has imported TensorFlow and runs nothing with it: they are ready in a second,
+and share its memory. The replacement of a worker reads the ops anew. If their files have changed meanwhile, it would answer equal requests
 differently from its siblings, so the supervisor starts none while a sibling serves.
 """
 
@@ -21,7 +22,7 @@ from typing import TypeAlias
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
-from app.execution.sources import Sources
+from app.execution.sources import DISTRIBUTION, Sources
 from app.http.server import GracefulServer
 from app.runtime.forks import STOPS, start_copy
 
@@ -164,6 +165,7 @@ class Supervisor:
         self._read_sources, self._on_tick = read_sources, on_tick
         self._announce: Callable[[], None] | None = announce
         self._sources, self._places = read_sources(), [_Place() for _ in range(config.workers)]
+        self._own = self._sources
         self._signals, self._outdated = list[int](), list[Worker]()
         self._has_served, self._reported, self._starts = False, list[str](), 0
 
@@ -209,7 +211,8 @@ class Supervisor:
         if self._signals:
             self._signals.clear()
             logger.info("SIGHUP: replacing the workers one after the other")
-            self._sources, self._reported = self._read_sources(), []
+            self._reported = []
+            self._read_again()
             self._outdated = [place.worker for place in self._places if place.worker]
         return False
 
@@ -260,10 +263,19 @@ class Supervisor:
                 self._report(place, changed, serving)
                 return
             logger.warning("no worker is left: starting them with the files that have changed: %s", named(changed))
-            self._sources = self._read_sources()
+            self._read_again()
         self._reported = []
         worker = self._start(place)
         logger.warning("%s; worker %d replaces it", place.ending, worker.pid)
+
+    def _read_again(self) -> None:
+        """Let later workers read the ops as they are now. Workers are copies of this process, with the code it has."""
+        self._sources = self._read_sources()
+        imported = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+        if own := [path for path in self._own.changed() if path in imported or path.endswith(DISTRIBUTION)]:
+            logger.warning(
+                "restart the service to use its changed code: workers have that of its start: %s", named(own)
+            )
 
     def _report(self, place: _Place, changed: Sequence[str], serving: int) -> None:
         """Log why a worker is not replaced, once for each worker and for each change."""

@@ -138,7 +138,7 @@ def test_the_death_of_the_fork_server_is_no_fault_of_an_op(tmp_path: Path) -> No
 
 def stop_server(pool: CheckPool) -> int:
     """Start a fork server that forks nothing until it goes on; return its id."""
-    pool._server = ObedientServer()
+    pool._server = ObedientServer.spawned()
     os.kill(pool._server._process.pid, signal.SIGSTOP)
     return pool._server._process.pid
 
