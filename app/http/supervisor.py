@@ -1,8 +1,8 @@
 """The supervisor of several server processes: it starts them, announces them, replaces those that die, and stops them.
 
 Workers are copies of this process, which has imported TensorFlow and runs nothing with it: they are ready in a second,
-and share its memory. The replacement of a worker reads the ops anew. If their files have changed meanwhile, it would answer equal requests
-differently from its siblings, so the supervisor starts none while a sibling serves.
+and share its memory. The replacement of a worker reads the ops anew. If their files have changed meanwhile, it would
+answer equal requests differently from its siblings, so the supervisor starts none while a sibling serves.
 """
 
 import logging

@@ -5,12 +5,10 @@ import os
 import select
 import signal
 import subprocess
-<<<<<<< HEAD
 import threading
-=======
 import traceback
->>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -32,47 +30,29 @@ def fork() -> int:
 class Fork:
     """A copy of this process, with the methods of ``subprocess.Popen`` that end it.
 
-    ``sentinel`` is a descriptor that is readable once it has ended, until ``poll`` has returned its exit code.
+    ``sentinel`` is a descriptor that is readable once it has ended.
     """
 
     def __init__(self, pid: int) -> None:
         """Take the id that ``fork`` has returned."""
         self.pid, self.sentinel = pid, os.pidfd_open(pid)
         self.returncode: int | None = None
+        weakref.finalize(self, os.close, self.sentinel)
         # Any thread may end it, and the system tells only one of them that it has ended.
         self._waiting = threading.RLock()
 
     def poll(self) -> int | None:
         """Return the exit code, ``None`` while it runs."""
-<<<<<<< HEAD
         with self._waiting:
             if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
                 self.returncode = os.waitstatus_to_exitcode(ended[1])
             return self.returncode
-=======
-        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
-            os.close(self.sentinel)
-            self.returncode = os.waitstatus_to_exitcode(ended[1])
-        return self.returncode
->>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code; raise ``subprocess.TimeoutExpired`` if it still runs after so many seconds."""
         if (known := self.poll()) is not None:
             return known
-<<<<<<< HEAD
-        try:
-            pidfd = os.pidfd_open(self.pid)
-        except ProcessLookupError:  # another thread has seen its end since
-            return self.wait()
-        try:
-            ended, _, _ = select.select([pidfd], [], [], timeout)
-        finally:
-            os.close(pidfd)
-        if not ended:
-=======
         if not select.select([self.sentinel], [], [], timeout)[0]:
->>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
             raise subprocess.TimeoutExpired("fork", timeout or 0.0)
         return self.wait()
 
@@ -84,17 +64,11 @@ class Fork:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
-<<<<<<< HEAD
-    def _send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
         with self._waiting:
             if self.poll() is None:
                 os.kill(self.pid, number)
-=======
-    def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
->>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 
 
 def start_copy(name: str, run: Callable[[], int | None], at_parents_death: signal.Signals = signal.SIGKILL) -> Fork:

@@ -33,10 +33,7 @@ class ObedientServer(ForkServer):
         """Start it."""
         control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
-<<<<<<< HEAD
-            if not (pid := os.fork()):
-                _serve(self._control, other)
-        self._process = _Started(pid)
+            return cls(start_copy("obedient", partial(_serve, control, other)), control)
 
     def stop(self) -> None:
         """Stop it, until it is ended."""
@@ -44,18 +41,6 @@ class ObedientServer(ForkServer):
         # The kernel stops a process only when it gets to run again.
         while not self.has_ended:
             time.sleep(PAUSE_S)
-
-
-class _Started(subprocess.Popen[bytes]):
-    """A process that ``os.fork`` has made, in the form of one of ``subprocess``."""
-
-    def __init__(self, pid: int) -> None:
-        self.args, self.pid, self.returncode = (), pid, None
-        self.stdin = self.stdout = self.stderr = None
-        self._child_created, self._waitpid_lock = True, threading.Lock()
-=======
-            return cls(start_copy("obedient", partial(_serve, control, other)), control)
->>>>>>> 8805297 (Fork workers, versions and the fork server from one parent)
 
 
 def _serve(control: socket.socket, other: socket.socket) -> NoReturn:
