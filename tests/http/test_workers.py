@@ -12,11 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from uvicorn import Config
 
 from app.execution import sources
 from app.execution.sources import Sources
-from app.http.supervisor import FIRST_S, Worker
 from pullback.keys import line_for
 from tests.conftest import ROOT, Service
 from tests.http.native_client import ask
@@ -349,15 +347,3 @@ def test_a_library_counts_if_its_page_is_served(tmp_path, monkeypatch):
     assert before.changed() == []
     (build / "page.so").touch()
     assert before.changed() == [str(build / "page.so")]
-
-
-def test_a_worker_that_starts_has_more_time_to_answer_than_one_that_has_answered():
-    config = Config("app", timeout_worker_healthcheck=60)
-    worker, hour = Worker(config, [], Sources("")), 3600.0
-    worker.exchange(hour)
-    assert not worker.is_hung(hour + 61)
-    assert worker.is_hung(hour + FIRST_S + 1)
-    worker.child_conn.send(False)
-    worker.exchange(hour + 61)
-    assert not worker.is_hung(hour + 120)
-    assert worker.is_hung(hour + 122)
