@@ -8,7 +8,6 @@ import subprocess
 import threading
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -30,14 +29,13 @@ def fork() -> int:
 class Fork:
     """A copy of this process, with the methods of ``subprocess.Popen`` that end it.
 
-    ``sentinel`` is a descriptor that is readable once it has ended.
+    ``sentinel`` is a descriptor that is readable once it has ended, until ``poll`` has returned its exit code.
     """
 
     def __init__(self, pid: int) -> None:
         """Take the id that ``fork`` has returned."""
         self.pid, self.sentinel = pid, os.pidfd_open(pid)
         self.returncode: int | None = None
-        weakref.finalize(self, os.close, self.sentinel)
         # Any thread may end it, and the system tells only one of them that it has ended.
         self._waiting = threading.RLock()
 
@@ -45,6 +43,7 @@ class Fork:
         """Return the exit code, ``None`` while it runs."""
         with self._waiting:
             if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+                os.close(self.sentinel)
                 self.returncode = os.waitstatus_to_exitcode(ended[1])
             return self.returncode
 
@@ -52,7 +51,15 @@ class Fork:
         """Return the exit code; raise ``subprocess.TimeoutExpired`` if it still runs after so many seconds."""
         if (known := self.poll()) is not None:
             return known
-        if not select.select([self.sentinel], [], [], timeout)[0]:
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:  # another thread has seen its end since
+            return self.wait()
+        try:
+            ended, _, _ = select.select([pidfd], [], [], timeout)
+        finally:
+            os.close(pidfd)
+        if not ended:
             raise subprocess.TimeoutExpired("fork", timeout or 0.0)
         return self.wait()
 
