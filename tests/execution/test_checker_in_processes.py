@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -110,13 +111,13 @@ def test_a_fork_server_that_is_stopped_before_it_forks_is_replaced() -> None:
 
         made = 0
 
-        def __init__(self) -> None:
-            super().__init__()
-            Stopping.made += 1
-            self._number = Stopping.made
+        @classmethod
+        def spawned(cls) -> Self:
+            cls.made += 1
+            return super().spawned()
 
         def fork(self, connection: int, memory: int, pipe: int) -> None:
-            if self._number < 3:
+            if self.made < 3:
                 self.stop()
             super().fork(connection, memory, pipe)
 
