@@ -143,6 +143,11 @@ def test_traces_have_so_many_nodes_together_and_the_owner_with_the_most_makes_ro
     assert cache.made == {"few": 1, "many": 5}
     make("many", 5, 1000)
     assert (len(cache), cache.displaced) == (1, 6)
+    monkeypatch.setattr(traces, "NODES_KEPT", 1)
+    monkeypatch.setattr(traces, "TRACES", real := traces.Traces())
+    for power in (1, 2, 3):
+        gradient(POWER, [2.0], "graph", power)
+    assert (len(real), real.displaced) == (1, 2)
 
 
 @pytest.mark.usefixtures("few_traces")
