@@ -115,6 +115,13 @@ def kill_one(one: Service) -> int:
     return pid
 
 
+def save(file: Path, text: str) -> None:
+    """Replace the text of a file at once: the service never sees it empty."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
 def statuses(one: Service, key: str) -> set[int]:
     found = set[int]()
     for _ in range(REQUESTS):
@@ -129,9 +136,9 @@ def test_a_replacement_knows_the_keys_of_its_siblings(start, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"{line_for('alice', ALICE)}\n{line_for('bob', BOB)}\n")
     one = start(WORKERS="2", KEYS_FILE=str(keys)).wait_until_ready()
-    keys.write_text(f"{line_for('alice', ALICE)}\n")
+    save(keys, f"{line_for('alice', ALICE)}\n")
     until(lambda: statuses(one, BOB) == {401}, one)
-    keys.write_text("not a line of keys\n")
+    save(keys, "not a line of keys\n")
     until_log_has(one, "line 1: expected NAME:SHA256.*; the previous keys stay valid")
     dead = kill_one(one)
     found = until_log_has(one, rf"worker {dead} was killed by SIGKILL; worker (\d+) replaces it")
@@ -141,7 +148,7 @@ def test_a_replacement_knows_the_keys_of_its_siblings(start, tmp_path):
     assert statuses(one, ALICE) == {200}
     assert statuses(one, BOB) == {401}
     assert one.log().count("the previous keys stay valid") == 1
-    keys.write_text(f"{line_for('bob', BOB)}\n")
+    save(keys, f"{line_for('bob', BOB)}\n")
     until(lambda: statuses(one, BOB) == {200} and statuses(one, ALICE) == {401}, one)
 
 
