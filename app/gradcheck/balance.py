@@ -29,6 +29,8 @@ from pullback.gradcheck.verdict import ROUNDED
 STEP, STEPS = 2.0**-8, 3
 # The relative size of the random changes of the leaves that show how they move the values.
 OFF = 2.0**-16
+# How far numbers that are alike are from their median, as a fraction of it.
+ALIKE = 2.0**-3
 # The most numbers of outputs that have a sample of their own.
 SINGLE = 4
 
@@ -74,6 +76,16 @@ def balanced(sample: Sample, checkpoint: Checkpoint) -> Iterator[Sample]:
                 single = {**{other: np.zeros_like(of) for other, of in dys.items()}, name: one}
                 found = gradient(sample.point, single).run()
                 yield _with(sample, single, {key: np.abs(np.asarray(found[key])) for key in sample.vectors})
+
+
+def even(sample: Sample, rng: np.random.Generator) -> Arrays:
+    """Return a point of the same shapes whose numbers are alike: what is hidden there, the op itself makes small."""
+    return {
+        name: (np.median(x) * (1 + ALIKE * rng.uniform(-1, 1, x.shape))).astype(x.dtype)
+        if name in sample.vectors
+        else x
+        for name, x in sample.point.inputs.items()
+    }
 
 
 def _hides(sample: Sample, name: str) -> bool:

@@ -113,8 +113,13 @@ def _compare_coordinates(
     error = objective.rounding(elementwise=subsample.is_elementwise)
     estimate = partial(slopes, functions, rounding=error, **limits(target.widest))
     numeric = estimate_twice(estimate, first_step(target.op, name, x[coordinates]), analytic, bar)
-    status = gradient.statuses[name] = usable_status(numeric)
-    if not subsample.is_elementwise:
+    status = gradient.statuses[name] = _status(numeric, analytic, first_step(target.op, name, x[coordinates]), target)
+    if subsample.is_elementwise:
+        # No other number hides that a function is constant.
+        is_still = (status == Status.NO_DIGITS) & (analytic == 0) & (numeric.value == 0)
+        status = gradient.statuses[name] = np.where(is_still, Status.OK, status)
+        numeric = replace(numeric, status=np.where(is_still, Status.OK, numeric.status))
+    else:
         wrong = (status == Status.OK) & (np.abs(analytic - numeric.value) > COVERAGE * numeric.error + bar)
         at_kink = _breaks_nearby(target, objective, name, coordinates, numeric.value) if wrong.any() else wrong
         status = gradient.statuses[name] = np.where(wrong & at_kink, Status.KINK, status)
@@ -129,7 +134,10 @@ def _compare_coordinates(
     where = {
         **{"x": x[coordinates], "index": index_of, "calls": calls},
         "scale": None if scale is None else np.ravel(scale)[coordinates],
-        "indices": [index(int(i)) for i in coordinates] if isinstance(subsample, Balanced) else (),
+        "indices": ()
+        if subsample.is_elementwise
+        else [(np.shape(objective.leaves[name]), index(int(i))) for i in coordinates],
+        "are_needed": isinstance(subsample, Balanced),
     }
     add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 
@@ -156,7 +164,16 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
         where["scale"] = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
-        add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=usable_status(numeric), **where)
+        status = _status(numeric, analytic, np.ones(count), target)
+        add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
+
+
+def _status(numeric: Slopes, analytic: Array, step: Array, target: Target) -> Array:
+    """Return the statuses; what a derivative that is not 0 moves a function by over a step may underflow."""
+    with np.errstate(invalid="ignore", under="ignore"):
+        moves = np.abs(analytic) * step
+        is_lost = (moves <= rounding.underflow(target.widest)) & (np.abs(numeric.value) <= COVERAGE * numeric.error)
+    return np.where(is_lost & (analytic != 0), Status.UNDERFLOW, usable_status(numeric))
 
 
 def _along(calls: Calls, name: str, directions: Array) -> Calls:

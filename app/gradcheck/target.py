@@ -16,7 +16,7 @@ from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
 from app.gradcheck import choices, rounding
 from app.gradcheck import points as points_of
-from app.gradcheck.balance import balanced
+from app.gradcheck.balance import balanced, even
 from app.gradcheck.options import Options
 from app.gradcheck.reference import has_reference, is_singular
 from app.gradcheck.rows import Rows, numbers_of
@@ -283,6 +283,10 @@ class Target:
         for sample in self.nonsingular if is_wide and self.batching != "elementwise" else ():
             with contextlib.suppress(OpFailed, Unprocessable):
                 found += balanced(sample, self.checkpoint)
+                if found:
+                    found.append(
+                        sample.redrawn(self.bind(even(sample, self.rng("even")), self.widest), self.rng("even"))
+                    )
             if found:
                 break
         return found

@@ -74,7 +74,7 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
 
     error = _error(theirs, expected, bar, sample, place)
     # One number that cannot be judged leaves the verdict open.
-    indices = list(np.ndindex(theirs.shape)) if np.isinf(error).any() else []
+    indices = [(theirs.shape, i) for i in np.ndindex(theirs.shape)] if np.isinf(error).any() else []
 
     def compare(part: Any = ..., **where: Any) -> Comparison:
         comparison = Comparison(place, tolerances)
@@ -89,7 +89,7 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
         block = compare(slice(start, stop))
         ulps = 0.0 if block.worst is None else block.worst.ulps
         blocks.append({"start": start, "stop": stop, "verdict": block.verdict, "wrong": block.wrong, "ulps": ulps})
-    whole, spec = compare(x=x, indices=indices), sample.point.spec
+    whole, spec = compare(x=x, indices=indices, are_needed=True), sample.point.spec
     finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.dtype}")
     names, worst = {"analytic": "yours", "numeric": "expected"}, None
     if whole.worst is not None:

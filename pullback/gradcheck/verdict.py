@@ -149,7 +149,7 @@ class Comparison:
         self.points = self.wrong = self.evaluations = 0
         self.inconclusive: Counter[str] = Counter()
         self.digits: Counter[int] = Counter()
-        self._judged: dict[Index, bool] = {}
+        self._judged: dict[tuple[Index, Index], bool] = {}
         self.worst: Element | None = None
         self._wrong_to_right: list[Array] = []
         self._worst_ratio = -1.0
@@ -167,7 +167,8 @@ class Comparison:
         status: Array | None = None,
         error: Array | None = None,
         scale: Array | None = None,
-        indices: Sequence[Index] = (),
+        indices: Sequence[tuple[Index, Index]] = (),
+        are_needed: bool = False,
         x: Array | None = None,
         index: Callable[[int], Index | None] | None = None,
         key: tuple[str | int, str] | None = None,
@@ -178,10 +179,10 @@ class Comparison:
         ``status`` says where there is nothing to compare with. ``error`` is the error bar where ``allowed`` is another:
         numbers that agree, and are smaller than their bar, prove nothing. They count as 0 where the bar is at the level
         of rounding of their ``scale``: that of the terms they are made of, or of the largest number of the array.
-        ``index(i)`` returns the index of the i-th number. Each of the ``indices`` must be judged once: they are those
-        of numbers that are added several times, in directions that are made to show them. ``key`` names the value that
-        the numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces the i-th
-        analytic number.
+        ``index(i)`` returns the index of the i-th number. Those of the ``indices``, with the shape of the array, that
+        ``are_needed`` must be judged once, here or elsewhere: directions here are made to show them. ``key`` names the
+        value that the numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces
+        the i-th analytic number.
         """
         wide = (np.asarray(values, np.float64) for values in (analytic, numeric))
         a, n, bar, error = (
@@ -209,9 +210,9 @@ class Comparison:
                 statuses = np.where(np.ravel(status) != Status.OK, np.ravel(status), statuses)
             known = statuses == Status.OK
             self.digits.update(np.clip(digits[known & right], 0, MOST_DIGITS).astype(int).tolist())
-            for number, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
-                if status_of_it == Status.NO_DIGITS or (status_of_it == Status.OK and not is_zero):
-                    self.judge(number, is_judged=bool(status_of_it == Status.OK))
+            for where, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
+                if (are_needed and status_of_it == Status.NO_DIGITS) or (status_of_it == Status.OK and not is_zero):
+                    self.judge(*where, is_judged=bool(status_of_it == Status.OK))
             self._wrong_to_right.append((a / n)[known & ~right])
         self.points += a.size
         self.wrong += int((known & ~right).sum())
@@ -228,9 +229,9 @@ class Comparison:
                 output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
                 self.place = replace(self.place, output=output, input=name)
 
-    def judge(self, index: Index, *, is_judged: bool) -> None:
-        """Note whether a number that must be judged once is judged: the comparison is inconclusive if none says so."""
-        self._judged[index] = self._judged.get(index, False) or is_judged
+    def judge(self, shape: Index, index: Index, *, is_judged: bool) -> None:
+        """Note whether a number of arrays of a shape is judged: if it never is, the comparison is inconclusive."""
+        self._judged[shape, index] = self._judged.get((shape, index), False) or is_judged
 
     @property
     def verdict(self) -> Verdict:
@@ -245,7 +246,7 @@ class Comparison:
     @property
     def _hidden(self) -> list[Index]:
         """The indices of numbers that are judged nowhere."""
-        return [index for index, is_judged in self._judged.items() if not is_judged]
+        return [index for (_, index), is_judged in self._judged.items() if not is_judged]
 
     def finding(self, what: str, against: str) -> Finding:
         """Return the finding: ``what`` compared ``against`` something."""

@@ -111,7 +111,7 @@ class Derivatives:
         """Tell the comparisons which numbers are not 0, and under the error bar along each direction."""
         for pair, shows in self._shows.items() if self.plan.steps else ():
             for at in np.argwhere(~shows)[:MOST_HIDDEN]:
-                self.comparisons[pair].judge(tuple(map(int, at)), is_judged=False)
+                self.comparisons[pair].judge(shows.shape, tuple(map(int, at)), is_judged=False)
 
     def _look(self, sample: Sample, move: Move, pairs: list[Pair], bars: Array) -> None:
         for pair, bar in zip(pairs, bars, strict=True):

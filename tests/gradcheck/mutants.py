@@ -26,6 +26,7 @@ CALLS = ("tests/gradcheck/test_calls.py",)
 ORDERS = ("tests/gradcheck/test_orders.py",)
 ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
+JUDGED = ("tests/gradcheck/test_judged.py",)
 SERVERS = ("tests/servers/test_planted_gradients.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
 DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
@@ -91,6 +92,17 @@ MUTANTS = (
         "balanced(sample, self.checkpoint)",
         ("an output in small units, a thousand times too large",),
     ),
+    # Numbers that no direction can show, and those that are judged elsewhere.
+    Mutant("comparison.py", "is_lost & (analytic != 0)", "is_lost & False", tests=JUDGED),
+    Mutant("comparison.py", "(analytic == 0) & (numeric.value == 0)", "False", tests=JUDGED),
+    Mutant("balance.py", "ALIKE * rng.uniform", "1e3 * rng.uniform", tests=JUDGED),
+    Mutant(
+        "verdict.py",
+        "self._judged[shape, index] = self._judged.get((shape, index)",
+        "self._judged[(), index] = self._judged.get(((), index)",
+        tests=JUDGED,
+    ),
+    Mutant("checks/adjoint.py", "back_bar + forth_bar, size + other", "back_bar + forth_bar, None", tests=JUDGED),
     # The scales of numbers of other servers.
     Mutant("units.py", "1 / balance(np.ones(slot.shape), size)", "np.ones(slot.shape)", tests=SERVERS),
     Mutant("units.py", "np.where(moves, size,", "np.where(size > 0, size,", tests=SERVERS),
@@ -374,7 +386,7 @@ MUTANTS = (
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
     Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),
-    Mutant("checks/adjoint.py", "back_bar + forth_bar, status", "np.array(np.inf), status", tests=PLANTED),
+    Mutant("checks/adjoint.py", "back_bar + forth_bar, size", "np.array(np.inf), size", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),
     Mutant("company.py", "[key], 4 * bar", "[key], np.array(np.inf)", tests=ROWS),

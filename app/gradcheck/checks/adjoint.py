@@ -46,16 +46,20 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compare(target: Target, sample: Sample, comparison: Comparison) -> None:
-    back, back_bar = _inner_product(target, sample, "gradients", sample.vectors)
-    forth, forth_bar = _inner_product(target, sample, "slots", sample.cotangents)
+    back, back_bar, size = _inner_product(target, sample, "gradients", sample.vectors)
+    forth, forth_bar, other = _inner_product(target, sample, "slots", sample.cotangents)
     # Check finite judges derivatives that are not finite.
     status = np.where(np.isfinite(back) & np.isfinite(forth), Status.OK, Status.NOT_FINITE)
     some = calls(sample, ("slots", next(iter(sample.cotangents))), times=sample.cotangents)
-    comparison.add(forth, back, back_bar + forth_bar, status=status, index=sample.total_index, calls=some)
+    bar, scale = back_bar + forth_bar, size + other
+    comparison.add(forth, back, bar, status=status, scale=scale, index=sample.total_index, calls=some)
 
 
-def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array]:
-    """Return the inner product of a gradient and its directions, and its rounding error bound."""
+def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array, Array]:
+    """Return the inner product of a gradient and its directions, its rounding error bound and the size of its terms."""
     products = {name: value * directions[name] for name, value in sample.of_kind(what).items()}
-    bounds = sample.error_bounds(what, target.widest)
-    return sample.total(products), sample.total({name: bounds[name] * np.abs(d) for name, d in directions.items()})
+    bounds, scales = (
+        sample.total({name: sizes[name] * np.abs(d) for name, d in directions.items()})
+        for sizes in (sample.error_bounds(what, target.widest), sample.scales(what))
+    )
+    return sample.total(products), bounds, scales

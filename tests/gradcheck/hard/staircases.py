@@ -111,17 +111,22 @@ def shifted_sum(x: Tensor) -> Tensor:
     return tf.reduce_sum(x + 1e7, axis=-1) - 1e7 * tf.cast(tf.shape(x)[-1], x.dtype)
 
 
-def sharp_softmax_reference(x: Array) -> Array:
-    e = np.exp(60 * (x - x.max(axis=-1, keepdims=True)))
+def softmax_reference(x: Array, sharpness: float) -> Array:
+    e = np.exp(sharpness * (x - x.max(axis=-1, keepdims=True)))
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def exact_sharp_softmax(x: Any) -> Any:
+def exact_softmax(x: Any, sharpness: int) -> Any:
     def of_row(row: Any) -> Any:
-        e = [mp.exp(60 * v) for v in row]
+        e = [mp.exp(sharpness * v) for v in row]
         return [v / mp.fsum(e) for v in e]
 
     return [of_row(row) for row in x]
+
+
+def saturated_softmax_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    s = tf.nn.softmax(500 * x)
+    return 500 * s * (dy - tf.reduce_sum(s * dy, axis=-1, keepdims=True))
 
 
 def rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y: tuple[str, ...]) -> Op:
@@ -148,8 +153,20 @@ def offset(name: str, size: float) -> Hard:
 
 OPS = collected(
     Hard(
-        rows("sharp_softmax", lambda x: tf.nn.softmax(60 * x), sharp_softmax_reference, BOTH, ("N", "M")),
-        exact_sharp_softmax,
+        rows(
+            "sharp_softmax", lambda x: tf.nn.softmax(60 * x), partial(softmax_reference, sharpness=60), BOTH, ("N", "M")
+        ),
+        partial(exact_softmax, sharpness=60),
+    ),
+    Hard(
+        rows(
+            "saturated_softmax",
+            handwritten(lambda x: tf.nn.softmax(500 * x), saturated_softmax_vjp),
+            partial(softmax_reference, sharpness=500),
+            BOTH,
+            ("N", "M"),
+        ),
+        partial(exact_softmax, sharpness=500),
     ),
     offset("offset_by_1e8", 1e8),
     # The noise is as large as that of numbers rounded to float32.
