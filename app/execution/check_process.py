@@ -244,6 +244,8 @@ class CheckProcess:
                 status = int(pipe.readline())
             if self._pid and status is None:
                 self._server.end()  # it ends already, or it would have sent the status; a new one must start
+                with suppress(ProcessLookupError):  # the process has ended, and has left none
+                    os.killpg(self._pid, signal.SIGKILL)
             pipe.close()
             _shut(self._connection)
             with self._sending:

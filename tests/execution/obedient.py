@@ -82,8 +82,9 @@ def obey(connection: Connection, journal: int) -> None:
             connection.send(Found(0, {}))
             time.sleep(0.01)
         del kept
-    elif action == "breed":
+    elif action in ("breed-and-crash", "breed-and-end-server"):
         breed(Path(arguments[0]))
+        os.kill(*((os.getpid(), signal.SIGSEGV) if action == "breed-and-crash" else (os.getppid(), signal.SIGKILL)))
     if action not in ("hang", "close", "stop", "differ", "end-server", *GARBLED):
         connection.send(Left(0, True, "", 0.0))
         connection.send(Done())
@@ -102,11 +103,10 @@ def signal_server(action: str) -> None:
 
 
 def breed(path: Path) -> None:
-    """Crash, and leave a process whose id is in a file."""
+    """Start a process, whose id is in a file."""
     if not (pid := os.fork()):
         time.sleep(PATIENCE_S)
     path.write_text(str(pid), encoding="ascii")
-    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def is_running(pid: int) -> bool:

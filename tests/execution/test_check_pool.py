@@ -111,7 +111,16 @@ def test_an_op_that_breaks_its_process_twice_fails(action: str) -> None:
 
 def test_a_crash_is_known_although_a_process_of_the_op_lives(tmp_path: Path) -> None:
     async def test(pool: CheckPool) -> None:
-        assert "SIGSEGV" in sentence(await check(pool, f"breed {tmp_path / 'pid'}"))
+        assert "SIGSEGV" in sentence(await check(pool, f"breed-and-crash {tmp_path / 'pid'}"))
+        pid = int((tmp_path / "pid").read_text(encoding="ascii"))
+        await until(lambda: not is_running(pid))
+
+    in_a_pool(test)
+
+
+def test_the_processes_of_an_op_end_with_the_fork_server(tmp_path: Path) -> None:
+    async def test(pool: CheckPool) -> None:
+        await check(pool, f"breed-and-end-server {tmp_path / 'pid'}")
         pid = int((tmp_path / "pid").read_text(encoding="ascii"))
         await until(lambda: not is_running(pid))
 

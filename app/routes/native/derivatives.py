@@ -154,15 +154,11 @@ class OperationHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        source, target = formats_of(request)
-        body = await request.read(is_binary=source.is_binary)
-        read = partial(self._call, source, target, request.parse)
-        is_binary = source.is_binary and target.is_binary
-        await answer(self.engine, request, read, body, self.owner, is_binary=is_binary)
+        await answer_in_formats(self.engine, request, self._call, self.owner)
 
-    def _call(self, source: Format, target: Format, parse: Parse, body: Body) -> Call:
+    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         with Reading(self.op, self.operation.name, len(body)):
-            fields = source.read(body, parse)
+            fields = source.read(body, request.parse)
             plan = self.plans.plan(self.operation, self.op, fields)
             write = partial(_write, target, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
@@ -170,6 +166,19 @@ class OperationHandler:
 
 def _write(target: Format, plan: Plan, result: Any) -> Reply:
     return target.write(plan.operation.tree(plan, result), plan.request.encoding, {})
+
+
+async def answer_in_formats(
+    engine: Engine, request: Request, call: Callable[[Format, Format, Request, Body], Call], owner: str
+) -> None:
+    """Answer a request of ``owner``: ``call`` reads its body, in the first format, and writes in the second.
+
+    Raises a ``PullbackError`` if the request is invalid or fails.
+    """
+    source, target = formats_of(request)
+    body = await request.read(is_binary=source.is_binary)
+    is_binary = source.is_binary and target.is_binary
+    await answer(engine, request, partial(call, source, target, request), body, owner, is_binary=is_binary)
 
 
 def formats_of(request: Request) -> tuple[Format, Format]:

@@ -21,12 +21,12 @@ from app.execution.linearizations import OVERHEAD, Held, Linearizations
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
 from app.requests import models
-from app.requests.answering import Reply, answer, send_reply
+from app.requests.answering import Reply, send_reply
 from app.requests.brief import Reading
 from app.requests.fields import read, validated
 from app.requests.negotiation import accepted, content_type
 from app.requests.plans import Operation, Plans
-from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, formats_of
+from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, answer_in_formats
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import document_reply, per_op
 from app.runtime.cancellation import Checkpoint
@@ -184,9 +184,7 @@ class LinearizeHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        source, target = formats_of(request)
-        body = await request.read(is_binary=source.is_binary)
-        await answer(self.engine, request, partial(self._call, source, target, request), body, self.op.owner)
+        await answer_in_formats(self.engine, request, self._call, self.op.owner)
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         with Reading(self.op, "linearize", len(body)):
@@ -233,9 +231,7 @@ class ProductHandler:
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        source, target = formats_of(request)
-        body = await request.read(is_binary=source.is_binary)
-        await answer(self.engine, request, partial(self._call, source, target, request), body, "")
+        await answer_in_formats(self.engine, request, self._call, "")
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         held, own = self.engine.linearizations.get(request.scope["path_params"]["id"], request.key)
