@@ -202,7 +202,7 @@ def test_a_function_of_half_precision_alone_is_checked_in_it() -> None:
 def test_a_derivative_under_the_rounding_of_its_output_is_inconclusive(factor: Any) -> None:
     document = report(energy((factor, 1, 1, 1, 1), (1, 1, 1, 1, 1)), checks=["derivative"], orders=(1,))
     assert document["verdict"] == "inconclusive"
-    assert "but dx[0], dx[1]" in document["checks"][0]["sentence"]
+    assert "but dx[0], dx[1] can be judged nowhere" in document["checks"][0]["sentence"]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
