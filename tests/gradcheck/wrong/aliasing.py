@@ -198,7 +198,9 @@ OPS: dict[str, Planted] = {
     "one tensor for two inputs": Planted(
         elementwise(custom_gradient(difference, difference_vjp), difference_reference, **TWO), FIRST
     ),
-    "one buffer for two inputs": Planted(made(custom_gradient(times, times_vjp), np.multiply, VECTORS, **TIMES), FIRST),
+    "one buffer for two inputs": Planted(
+        made(custom_gradient(times, times_vjp), np.multiply, VECTORS, **TIMES), ("contract",), "makes a variable"
+    ),
     "the cotangents of two outputs swapped": Planted(
         elementwise(
             custom_gradient(waves, waves_vjp),
