@@ -263,9 +263,9 @@ def test_metrics_can_be_disabled(serve):
 
 def folder_of(pid: int) -> Path:
     """Return the folder where a worker stores its counts."""
-    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    [folder] = [one.partition("=")[2] for one in variables if one.startswith("PROMETHEUS_MULTIPROC_DIR=")]
-    return Path(folder)
+    files = [Path(os.readlink(file)) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    [folder] = {file.parent for file in files if file.suffix == ".db"}
+    return folder
 
 
 def ask_until(one: Service, wanted: int) -> Mapping[str, int]:
