@@ -24,7 +24,7 @@ from app.errors import CannotStart, PullbackError, Unprocessable
 from app.execution.assembly import build, registered, registry_of
 from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
-from app.execution.check_process import ForkServer, ending_of
+from app.execution.check_process import ForkServer
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
 from app.execution.fork_server import start_as_copy
@@ -34,7 +34,7 @@ from app.routes.native.check_models import ChecksRequest
 from app.routes.native.nonfinite import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
-from app.runtime.forks import start_copy
+from app.runtime.forks import ending_of, start_copy
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config

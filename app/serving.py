@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from socket import socket
 
@@ -25,8 +26,11 @@ def serve(
 
     This process has imported TensorFlow, and has run nothing with it: a copy of it becomes the fork server of checks.
     """
+    checks = None
+    if settings.check_processes and settings.checks:
+        with suppress(OSError):  # the first check tries again
+            checks = start_as_copy()
     try:
-        checks = start_as_copy() if settings.check_processes and settings.checks else None
         # First, because the module of an op may compute on import.
         share_cores(settings.workers)
         server.config.app = partial(create_app, settings, ops, checks)

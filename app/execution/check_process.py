@@ -17,7 +17,7 @@ from typing import Self, TextIO
 
 from app.execution.check_messages import FORK, KILL, Dead, Message, Order, read
 from app.runtime import journal
-from app.runtime.forks import BROKEN, Fork
+from app.runtime.forks import BROKEN, Fork, ending_of
 
 log = logging.getLogger("pullback")
 
@@ -286,15 +286,3 @@ def _shut(connection: Connection) -> None:
     """End both directions, even if other processes hold the other end; what has arrived can still be read."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as other:
         other.shutdown(socket.SHUT_RDWR)
-
-
-def ending_of(status: int | None) -> str:
-    """Return what a process has ended with, from its exit code as ``os.waitstatus_to_exitcode`` returns it."""
-    if status is None:
-        return "an unknown status"
-    if status >= 0:
-        return f"status {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

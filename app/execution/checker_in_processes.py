@@ -9,10 +9,10 @@ from pathlib import Path
 from app.errors import Overloaded
 from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_pool import LATE_S, CheckPool
-from app.execution.check_process import CheckProcess, ending_of
+from app.execution.check_process import CheckProcess
 from app.execution.check_steps import Check
 from app.gradcheck.report import Step
-from app.runtime.forks import BROKEN
+from app.runtime.forks import BROKEN, ending_of
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import Verdict
 

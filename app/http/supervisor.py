@@ -24,7 +24,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from app.execution.sources import DISTRIBUTION, Sources
 from app.http.server import GracefulServer
-from app.runtime.forks import STOPS, start_copy
+from app.runtime.forks import STOPS, ending_of, start_copy
 
 Serve: TypeAlias = Callable[[GracefulServer], int]
 """A function that serves until a signal, and returns the exit code."""
@@ -246,7 +246,7 @@ class Supervisor:
         """Empty a place, and decide when its next worker starts."""
         # One that has served is replaced at once: a request that ends workers must not stop the service for long.
         has_served = worker.is_leaving or worker.is_serving
-        place.worker, place.code, place.ending = None, code, f"worker {worker.pid} {ending_of(code)}"
+        place.worker, place.code, place.ending = None, code, f"worker {worker.pid} {_ending_of(code)}"
         place.failures = 0 if has_served else place.failures + 1
         pause_s = min(2.0 ** (place.failures - 1), MAX_PAUSE_S) if place.failures else 0.0
         place.retry_at = now + pause_s
@@ -265,7 +265,12 @@ class Supervisor:
             logger.warning("no worker is left: starting them with the files that have changed: %s", named(changed))
             self._read_again()
         self._reported = []
-        worker = self._start(place)
+        try:
+            worker = self._start(place)
+        except OSError as error:  # no process, memory or descriptor is left
+            place.retry_at = now + RECHECK_S
+            logger.error("%s; it cannot be replaced now: %s", place.ending, error.strerror)
+            return
         logger.warning("%s; worker %d replaces it", place.ending, worker.pid)
 
     def _read_again(self) -> None:
@@ -306,15 +311,10 @@ class Supervisor:
             connection.wait([worker.sentinel for worker in running], TICK_S)
 
 
-def ending_of(code: int) -> str:
-    """Return how a process ended, from its exit code as ``multiprocessing`` reports it."""
-    if code >= 0:
-        known = {STARTUP_FAILURE: " (it cannot start)", CHANGED: " (a file changed while it started)"}
-        return f"ended with status {code}{known.get(code, '')}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+def _ending_of(code: int) -> str:
+    """Return how a worker ended, from its exit code."""
+    known = {STARTUP_FAILURE: " (it cannot start)", CHANGED: " (a file changed while it started)"}
+    return f"{'was killed by' if code < 0 else 'ended with'} {ending_of(code)}{known.get(code, '')}"
 
 
 def named(paths: Sequence[str]) -> str:

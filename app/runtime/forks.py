@@ -81,16 +81,18 @@ class Fork:
 def start_copy(name: str, run: Callable[[], int | None], at_parents_death: signal.Signals = signal.SIGKILL) -> Fork:
     """Start a copy of this process that calls ``run``, and exits with the status that this returns, or with 0.
 
-    ``ps`` and ``top`` show the first 15 bytes of its ``name``.
-    The copy gets the signal when this process ends, and handles the signals that stop a service as a new process does.
-    If ``run`` raises an exception, the copy prints it and exits with ``BROKEN``.
+    ``ps`` and ``top`` show the first 15 bytes of its ``name``. The copy gets the signal when this process ends, and
+    handles the signals that stop a service as a new process does. If ``run`` raises an exception, the copy prints it
+    and exits with ``BROKEN``. Raises ``OSError`` if there can be no copy.
     """
     parent = os.getpid()
     # A signal that the copy gets before it has reset the handlers waits: these are of this process.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    if not (pid := fork()):
-        _run_copy(name, run, parent, at_parents_death)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    try:
+        if not (pid := fork()):
+            _run_copy(name, run, parent, at_parents_death)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return Fork(pid)
 
 
@@ -117,3 +119,15 @@ def _run_copy(name: str, run: Callable[[], int | None], parent: int, at_parents_
 def signal_at_parents_death(number: signal.Signals) -> None:
     """Let the kernel send a signal to this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def ending_of(status: int | None) -> str:
+    """Return what a process has ended with, from its exit code as ``os.waitstatus_to_exitcode`` returns it."""
+    if status is None:
+        return "an unknown status"
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

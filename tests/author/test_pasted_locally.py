@@ -79,7 +79,7 @@ def commands_of(document: Any) -> list[str]:
 
 
 def number_of(command: str, shows: str, folder: Path) -> float:
-    """Run a command as it is pasted, where nobody serves, and return the number of its answer that a finding shows."""
+    """Run a pasted command without a service; return the number in its answer that a finding shows."""
     done = subprocess.run(
         ["bash", "-c", f"{command} --json"],
         cwd=folder,

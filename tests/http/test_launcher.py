@@ -8,6 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import httpx
@@ -18,6 +19,7 @@ from app.__main__ import serve
 from app.http.listener import listen
 from app.http.server import OneServer
 from app.settings import Settings
+from tests.conftest import ROOT
 from tests.patience import PATIENCE_S, PAUSE_S
 
 SQUARE = "/v1/ops/square/forward"
@@ -268,3 +270,9 @@ def test_an_open_address_without_keys_is_warned_of_in_one_line(host, has_keys, c
     found = [record.getMessage() for record in caplog.records if record.name == "pullback"]
     assert len(found) == count
     assert all(f"PULLBACK_HOST is {host or 'empty'}, so other machines may connect" in line for line in found)
+
+
+def test_settings_are_read_before_tensorflow_is_imported():
+    """Its import takes seconds: an invalid setting is reported before."""
+    code = "import sys, app.__main__; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
