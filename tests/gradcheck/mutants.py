@@ -473,15 +473,17 @@ def shown(mutant: Mutant) -> list[str]:
 def main(arguments: argparse.Namespace) -> int:
     """Print what shows each mutant; return 1 if nothing shows one."""
     hidden = 0
+    chosen = [mutant for mutant in MUTANTS if not arguments.modules or mutant.module in arguments.modules]
     with ThreadPoolExecutor(arguments.processes) as pool:
-        for mutant, lines in zip(MUTANTS, pool.map(shown, MUTANTS), strict=True):
+        for mutant, lines in zip(chosen, pool.map(shown, chosen), strict=True):
             print(f"{mutant.module}: {mutant.after[:60]!r}: {lines[0][:100] if lines else 'NOT SHOWN'}", flush=True)
             hidden += not lines
-    print(f"{len(MUTANTS) - hidden} of {len(MUTANTS)} mutants are shown")
+    print(f"{len(chosen) - hidden} of {len(chosen)} mutants are shown")
     return 1 if hidden else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure whether the planted ops show what breaks the checker.")
+    parser.add_argument("modules", nargs="*", help="the modules to break; all, if there are none")
     parser.add_argument("--processes", type=int, default=2, help="how many mutants at a time")
     sys.exit(main(parser.parse_args()))
