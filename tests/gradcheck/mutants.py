@@ -71,10 +71,13 @@ MUTANTS = (
         "balance.py",
         "{name: balance(v, gradients[name]) for name, v in sample.vectors.items()}",
         "sample.vectors",
-        ("the second order of an output in small units",),
+        ("the second order of one output of inputs in small units",),
     ),
     Mutant(
-        "balance.py", "bounds[key] = np.fmin(bound, ", "bounds[key] = np.fmax(bound, ", ("an input in small units",)
+        "balance.py",
+        "bounds[key] = np.fmin(bound, ",
+        "bounds[key] = np.fmax(bound, ",
+        ("an output in small units, 1 % off",),
     ),
     Mutant(
         "balance.py",

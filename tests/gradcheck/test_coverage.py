@@ -12,6 +12,8 @@ from app.gradcheck.outside import NOTE
 from app.gradcheck.verify import verify
 from app.tensors.json import decode
 from ops import Array
+from pullback.gradcheck.numeric import Slopes, Status
+from pullback.gradcheck.slope_comparison import add_slopes
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, is_enough, worst_verdict
 from tests.gradcheck.checking import CPU, entries, failed, report
 from tests.gradcheck.hard.making import handwritten
@@ -105,6 +107,24 @@ def test_a_number_under_its_error_bar_is_inconclusive(
 ) -> None:
     found = compared([analytic], [analytic * (1 + 1e-12)], [bar], scale=np.array([scale]))
     assert (dict(found.digits), dict(found.inconclusive)) == (digits, inconclusive)
+
+
+@pytest.mark.parametrize(
+    ("analytic", "numeric", "bar", "digits", "inconclusive"),
+    [
+        # Within the numeric bar, within a hundredth of the numbers, and within a bar that leaves no digit.
+        (1e-9, 1e-9, 1e-3, {5: 1}, {}),
+        (1.0, 1.001, 2e-3, {2: 1}, {}),
+        (0.0, 1e-9, 1e-3, {}, {"no digits": 1}),
+    ],
+)
+def test_a_slope_under_the_bar_of_rounding_is_inconclusive(
+    analytic: Any, numeric: Any, bar: Any, digits: Any, inconclusive: Any
+) -> None:
+    found, ok = Comparison(HERE), np.array([Status.OK], object)
+    slopes = Slopes(np.array([numeric]), np.array([1e-15]), ok, 1)
+    add_slopes(found, np.array([analytic]), slopes, np.array([bar]), status=ok)
+    assert (dict(found.digits), dict(found.inconclusive), found.wrong) == (digits, inconclusive, 0)
 
 
 def test_a_number_that_is_judged_nowhere_is_no_pass() -> None:
