@@ -110,7 +110,7 @@ class BaseLinearization:
         """Free the forward pass, if the service can be told."""
         name, self.id = self.id, None
         if name is not None:
-            # A client of httpx that is closed raises errors of its own.
+            # The client may be closed, and an httpx client then raises errors of its own.
             with contextlib.suppress(Exception):
                 await self._op.result(Call(f"{PATH}/{name}", nothing, deadline=FREE_S, may_repeat=True, verb="DELETE"))
 
@@ -153,7 +153,7 @@ def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _copied(value: Tensors) -> Any:
-    """Return a tensor, or tensors by name, that nobody else can change; raise ``BadArgument``."""
+    """Return a copy of a tensor, or of tensors by name; raise ``BadArgument`` for what is no tensor."""
     if isinstance(value, Mapping):
         return {name: _copied(x) for name, x in cast(Arrays, value).items()}
     return copy.deepcopy(array_or_json(value, "inputs"))

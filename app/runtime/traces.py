@@ -7,8 +7,8 @@ key. Dropping a trace frees its memory, except the executables that XLA compiles
 for the life of the process. They are few, and the others run in sessions, whose executables end with them.
 
 A trace whose caller no longer waits stops. That of an op which is no composition goes on in the background instead, for
-a bounded time, so that the first request pays for the next ones: these are told to come back. It stops between two
-nodes. Until it makes the next one, nothing can stop it, and requests that need it are told to come back too.
+a bounded time, so that the first request pays for the next ones. Requests that need it meanwhile get 503 with
+``Retry-After``. It stops between two nodes; until it makes the next one, nothing can stop it.
 """
 
 import itertools
