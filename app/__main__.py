@@ -149,7 +149,9 @@ def supervise(settings: Settings, config: Config, listener: socket.socket, annou
             return 0 if supervisor.run() else STARTUP_FAILURE
     except CannotStart as error:
         print_errors(str(error))
-        return STARTUP_FAILURE
+    except OSError as error:
+        print_errors(f"cannot start workers: {error}")
+    return STARTUP_FAILURE
 
 
 @contextmanager

@@ -53,13 +53,24 @@ class KeyFileCopy:
 
     def __init__(self, path: Path, copy: Path) -> None:
         """Copy the file; raises ``CannotStart`` if it is invalid, and ``OSError`` if it cannot be copied."""
-        self._file, self._copy = KeyFile(path), copy
+        self._file, self._copy, self._is_due, self._reported = KeyFile(path), copy, False, ""
         self._write()
 
     def refresh(self) -> None:
-        """Copy the file again if it has changed, or if a cleaner of temporary files has removed the copy."""
-        if self._file.refresh() or not self._copy.exists():
-            self._write()
+        """Copy the file again if it has changed, or if a cleaner of temporary files has removed the copy.
+
+        While that fails, as on a full disk, the workers keep the keys that they know, and the next call tries again.
+        """
+        self._is_due |= self._file.refresh() or not self._copy.exists()
+        if self._is_due:
+            try:
+                self._write()
+            except OSError as error:
+                if str(error) != self._reported:
+                    self._reported = str(error)
+                    logger.error("PULLBACK_KEYS_FILE: the workers keep the previous keys: cannot copy it: %s", error)
+            else:
+                self._is_due, self._reported = False, ""
 
     def _write(self) -> None:
         self._copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -117,9 +117,13 @@ class Supervisor:
             return True
         if self._signals:
             self._signals.clear()
+            try:
+                self._read_again()
+            except OSError as error:
+                logger.error("SIGHUP: the workers stay, because their files cannot be read now: %s", error)
+                return False
             logger.info("SIGHUP: replacing the workers one after the other")
             self._reported = []
-            self._read_again()
             self._outdated = [place.worker for place in self._places if place.worker]
         return False
 
@@ -164,19 +168,18 @@ class Supervisor:
 
     def _replace(self, place: _Place, now: float) -> None:
         """Start a worker in an empty place, unless it would read other files than those that serve."""
-        if changed := self._sources.changed():
-            if serving := sum(other.is_alive for other in self._places):
-                place.retry_at = now + RECHECK_S
-                self._report(place, changed, serving)
-                return
-            logger.warning("no worker is left: starting them with the files that have changed: %s", named(changed))
-            self._read_again()
-        self._reported = []
+        place.retry_at = now + RECHECK_S
         try:
+            if changed := self._sources.changed():
+                if serving := sum(other.is_alive for other in self._places):
+                    self._report(place, changed, serving)
+                    return
+                logger.warning("no worker is left: starting them with the files that have changed: %s", named(changed))
+                self._read_again()
+            self._reported = []
             worker = self._start(place)
         except OSError as error:  # no process, memory or descriptor is left
-            place.retry_at = now + RECHECK_S
-            logger.error("%s; it cannot be replaced now: %s", place.ending, error.strerror)
+            logger.error("%s; it cannot be replaced now: %s", place.ending, error)
             return
         logger.warning("%s; worker %d replaces it", place.ending, worker.pid)
 

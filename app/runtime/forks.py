@@ -93,7 +93,12 @@ def start_copy(name: str, run: Callable[[], int | None], at_parents_death: signa
             _run_copy(name, run, parent, at_parents_death)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    return Fork(pid)
+    try:
+        return Fork(pid)
+    except OSError:  # no descriptor is left
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def _run_copy(name: str, run: Callable[[], int | None], parent: int, at_parents_death: signal.Signals) -> NoReturn:

@@ -15,7 +15,7 @@ import pytest
 
 import pullback
 from app.errors import CannotStart
-from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile
+from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile, KeyFileCopy
 from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S
 
@@ -294,6 +294,21 @@ def test_an_invalid_file_is_refused(tmp_path, content, message):
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CannotStart, match=f"PULLBACK_KEYS_FILE: .*{message}"):
         KeyFile(path)
+
+
+def test_keys_that_cannot_be_copied_now_are_copied_later(tmp_path, keys_file, caplog):
+    copy = tmp_path / "folder" / "keys"
+    keys = KeyFileCopy(keys_file, copy)
+    before = copy.read_text()
+    copy.unlink()
+    copy.parent.rmdir()
+    copy.parent.write_text("a file where the folder was")
+    keys.refresh()
+    keys.refresh()
+    assert caplog.text.count("the workers keep the previous keys: cannot copy it: ") == 1
+    copy.parent.unlink()
+    keys.refresh()
+    assert copy.read_text() == before
 
 
 def test_the_service_does_not_start_without_its_file(start, tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -246,6 +247,14 @@ def test_a_worker_that_dies_at_the_start_does_not_end_the_service_and_all_end_wi
     one.wait_until_ready()
     until_log_has(one, rf"worker {dead} was killed by SIGKILL; worker \d+ replaces it")
     assert factors(one) == {2}
+    # None can be made now, because the supervisor may open no file.
+    limits = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    dead = kill_one(one)
+    until_log_has(one, rf"worker {dead} was killed by SIGKILL; it cannot be replaced now: .*Too many open files")
+    assert factors(one) == {2}
+    resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, limits)
+    until_log_has(one, rf"worker {dead} was killed by SIGKILL; worker \d+ replaces it")
     workers = one.workers()
     assert len(workers) == 2
     one.process.kill()

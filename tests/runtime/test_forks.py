@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -33,3 +34,15 @@ def test_signals_are_not_blocked_where_there_can_be_no_copy(monkeypatch):
     with pytest.raises(OSError, match="no process is left"):
         start_copy("a copy", lambda: None)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {*STOPS}
+
+
+def test_no_copy_is_left_that_nothing_can_watch():
+    """There are descriptors for nothing: neither for the copy."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            start_copy("a copy", signal.pause)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not Path("/proc/self/task", str(os.getpid()), "children").read_text(encoding="ascii").split()
