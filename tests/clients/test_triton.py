@@ -225,7 +225,9 @@ def test_metadata_configuration_and_statistics(client, version):
     [
         ("load_model", ["square"], "cannot be loaded"),
         ("unload_model", ["square"], "cannot be loaded"),
-        ("get_trace_settings", ["nobody"], "unknown model 'nobody'"),
+        ("get_trace_settings", ["square"], "tracing is not supported"),
+        ("update_trace_settings", ["square", {"trace_level": ["TIMESTAMPS"]}], "tracing is not supported"),
+        ("update_log_settings", [{"log_verbose_level": 1}], "PULLBACK_LOG"),
         ("get_system_shared_memory_status", ["r"], "shared memory is not supported"),
         ("register_system_shared_memory", ["r", "/r", 64], "shared memory is not supported"),
         ("get_cuda_shared_memory_status", ["r"], "shared memory is not supported"),
@@ -240,16 +242,6 @@ def test_unsupported_calls(client, method, args, message):
     error = refusal(getattr(client, method), *args)
     assert error.status() == "404"
     assert message in error.message()
-
-
-def test_settings_can_be_read_but_not_changed(client):
-    for model in ("", "square.vjp"):
-        assert client.get_trace_settings(model)["trace_level"] == ["OFF"]
-        error = refusal(client.update_trace_settings, model, {"trace_level": ["TIMESTAMPS"]})
-        assert (error.status(), "tracing is not supported" in error.message()) == ("405", True)
-    assert client.get_log_settings()["log_error"] is True
-    error = refusal(client.update_log_settings, {"log_verbose_level": 1})
-    assert (error.status(), "PULLBACK_LOG" in error.message()) == ("405", True)
 
 
 def test_no_shared_memory_is_registered(client):

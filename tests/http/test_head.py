@@ -15,7 +15,7 @@ PAGES = (
     *("/v1/ops/none", "/Info", "/tesseract/square/health", "/tesseract/square/openapi.json", "/tesseract/none/health"),
     *("/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/models/square/config"),
     *("/v2/models/square", "/v2/models/square.vjp/versions/1", "/v2/models/square/ready", "/v2/models/none"),
-    *("/v2/logging", "/v2/trace/setting", "/v2/systemsharedmemory/status"),
+    "/v2/systemsharedmemory/status",
 )
 # These are answered to POST only.
 ACTIONS = (

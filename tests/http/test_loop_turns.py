@@ -124,8 +124,8 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         for kind in ("system", "cuda")
         for path in ("unregister", "region/{region}/unregister")
     }
-    pages = ["/v2", "/v2/", "/v2/models/stats", "/v2/health/live", "/v2/health/ready", "/v2/trace/setting"]
-    pages += ["/v2/logging", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/Info", "/metrics"]
+    pages = ["/v2", "/v2/", "/v2/models/stats", "/v2/health/live", "/v2/health/ready", "/Info", "/metrics"]
+    pages += ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"]
     pages += ["/health/live", "/health/ready", "/v1/ops", "/docs", "/docs/", "/openapi.json", "/docs/openapi.json"]
     pages += ["/", "/explore", "/explore/"]
     long, document = "x" * 4000, graph()
@@ -138,13 +138,6 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         **models("/config"),
         **models("/ready"),
         **models("/stats"),
-        **models("/trace/setting"),
-        ("POST", "/v2/models/{model}/trace/setting"): [("/v2/models/square/trace/setting", {"json": {}})],
-        ("POST", "/v2/models/{model}/versions/{version}/trace/setting"): [
-            ("/v2/models/square/versions/1/trace/setting", {"json": {}})
-        ],
-        ("POST", "/v2/trace/setting"): [("/v2/trace/setting", {"json": {}})],
-        ("POST", "/v2/logging"): [("/v2/logging", {"json": {}})],
         ("POST", "/v2/repository/index"): [("/v2/repository/index", {"json": {"ready": True}})],
         ("POST", "/v2/models/{model}/infer"): [
             *infer("/v2/models/square/infer"),

@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.autodiff.kept import Kept
-from app.errors import MethodNotAllowed, NotFound, did_you_mean, wrong
+from app.errors import NotFound, did_you_mean, wrong
 from app.execution.engine import Engine
 from app.graphs.store import NAME as GRAPH
 from app.http.body import too_large
@@ -28,7 +28,6 @@ from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
 from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
 from app.routes.openinference.models import VERSION, Model, models
-from app.routes.openinference.server_settings import LOG, LOG_IS_FIXED, TRACE, TRACE_IS_FIXED
 from app.routes.openinference.statistics import statistics
 from app.routes.protocol import described, document_reply, find_op
 from app.telemetry.counters import Counters
@@ -44,7 +43,6 @@ INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
 MAX_PAGE_BODY = 1 << 16
 INFER, VERSIONS = "/infer", "/versions/{version}"
 MEMORY = ("system", "cuda")
-TRACE_PAGE = "/trace/setting"
 EXTENSIONS = (
     "binary_tensor_data",
     "classification",
@@ -59,6 +57,10 @@ _UNSUPPORTED = {
     re.compile(rf"{ROOT}/repository/models/[^/]+/(load|unload)"): "models cannot be loaded or unloaded: they are "
     "the ops that the service started with",
     re.compile(rf"{ROOT}/(system|cuda)sharedmemory/.*"): "shared memory is not supported: send tensors as binary data",
+    re.compile(
+        rf"{ROOT}/(models/[^/]+/(versions/[^/]+/)?)?trace/setting"
+    ): "tracing is not supported: GET /metrics has the times of each stage",
+    re.compile(rf"{ROOT}/logging"): "requests cannot read or change the log: its format is that of PULLBACK_LOG",
 }
 
 _OPTIONS: Mapping[str, Any] = {
@@ -106,16 +108,10 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         *documents("/config", Model.config),
         *documents("/ready", lambda model: _ready(engine, {"name": model.name}), health),
         *documents("/stats", lambda model: statistics(engine, [model])),
-        *documents(TRACE_PAGE, lambda model: TRACE, other),
-        *of_models(TRACE_PAGE, lambda model: _refusal(TRACE_IS_FIXED), other, "POST"),
         *(page(path, "GET", lambda body: server, catalogue) for path in (ROOT, f"{ROOT}/")),
         page(INDEX, "POST", partial(_index, engine, list(known)), catalogue),
         page(LIVE, "GET", lambda body: {"live": True}, health),
         page(READY, "GET", lambda body: _ready(engine, {}), health),
-        page(f"{ROOT}{TRACE_PAGE}", "GET", lambda body: TRACE),
-        _route(f"{ROOT}{TRACE_PAGE}", always(_refusal(TRACE_IS_FIXED), other), "POST"),
-        page(f"{ROOT}/logging", "GET", lambda body: LOG),
-        _route(f"{ROOT}/logging", always(_refusal(LOG_IS_FIXED), other), "POST"),
         *(page(f"{ROOT}/{kind}sharedmemory/status", "GET", lambda body: []) for kind in MEMORY),
         # No region of shared memory is registered, so unregistering one changes nothing.
         *(page(f"{ROOT}/{kind}sharedmemory/unregister", "POST", lambda body: {}) for kind in MEMORY),
@@ -194,16 +190,6 @@ def _page(method: str, document: Callable[[Body], Any]) -> Answer:
         await send_reply(document_reply(document(body)), request)
 
     return page
-
-
-def _refusal(reason: str) -> Answer:
-    """Return what refuses to change settings that can be read."""
-
-    async def refuse(request: Request) -> None:
-        del request
-        raise MethodNotAllowed(reason, headers={"Allow": "GET, HEAD"})
-
-    return refuse
 
 
 def _ready(engine: Engine, document: Mapping[str, Any]) -> dict[str, Any]:

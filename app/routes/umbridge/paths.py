@@ -15,7 +15,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from urllib.parse import quote
 
 from fastapi import APIRouter
 
@@ -40,24 +39,8 @@ SIZES: Mapping[str, Callable[[Model], tuple[Vector, ...]]] = {
     "inputSizes": lambda model: model.inputs,
     "outputSizes": lambda model: model.outputs,
 }
-# The HTTP library of Python's client.
-REQUESTS = b"python-requests/"
 # Clients of the protocol send JSON, text, their HTTP library's default for strings, or no Content-Type.
 MEDIA_TYPES = (JSON, "text/plain", "application/x-www-form-urlencoded")
-
-
-class UnreadError(Unprocessable):
-    """An error in the config of a request for sizes, from Python's client, which ignores the status and the message.
-
-    It reads ``inputSizes`` or ``outputSizes``, and its user sees a ``KeyError``. But it follows redirects, and one to a
-    ``data:`` URL makes its HTTP library raise an exception that shows the URL. So the URL has the message.
-    """
-
-    def __init__(self, error: Unprocessable) -> None:
-        """Put the message into the header Location, with an underscore for each space."""
-        text = f"InvalidInput: {error.sentence()}".replace(" ", "_").replace('"', "'")
-        location = quote(text, safe="!$&'()*+,/:;=@[]")
-        super().__init__(error.detail, *error.entries, headers={"Location": f"data:,{location}"})
 
 
 def routes(engine: Engine, plans: Plans) -> APIRouter:
@@ -69,14 +52,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
 
     async def description(request: Request) -> None:
         body = await _body(request)
-        try:
-            reply = await _described(engine, request, partial(_describe, models, request.path, body))
-        except Unprocessable as error:
-            is_config = error.entries[0].loc[:1] == ("config",)
-            if is_config and request.headers.get(b"user-agent", b"").startswith(REQUESTS):
-                raise UnreadError(error) from None
-            raise
-        await send_reply(reply, request)
+        await send_reply(await _described(engine, request, partial(_describe, models, request.path, body)), request)
 
     async def action(request: Request) -> None:
         body = await _body(request)
@@ -131,8 +107,6 @@ def dialect(error: PullbackError, instance: str) -> RenderedError:
     """Render an error as a type and a message; the type is the protocol's own if it defines one."""
     del instance
     match error:
-        case UnreadError():
-            status, kind = 303, "InvalidInput"
         case NotFound():
             status, kind = 400, "ModelNotFound"
         case UnsupportedFeature():
