@@ -105,8 +105,7 @@ def points(numbers: tuple[float, ...], size: int, dtype: str) -> Iterator[np.nda
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 70])
-@pytest.mark.parametrize("numbers", [ROUND, RAGGED], ids=["round", "ragged"])
+@pytest.mark.parametrize(("numbers", "size"), [(ROUND, 2), (RAGGED, 70)], ids=["round", "ragged"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
 def test_the_first_numbers(both: Both, form: str, dtype: str, numbers: tuple[float, ...], size: int):

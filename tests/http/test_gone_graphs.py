@@ -11,7 +11,7 @@ from app.graphs.store import KEPT
 from ops import MODES
 from tests.conftest import Serve
 
-GONE = 64
+GONE = 16
 GRAPHS = KEPT + GONE
 # The graphs of the last requests may still be in use: by the requests, and by templates that are dropped with the next.
 IN_USE = 2

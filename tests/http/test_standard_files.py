@@ -80,17 +80,14 @@ def processes(pid: int) -> list[int]:
     return [pid, *(int(child) for child in children)]
 
 
-@pytest.mark.parametrize(
-    "redirection",
-    [one if one in (ALL_CLOSED, "PIPE") else pytest.param(one, marks=pytest.mark.slow) for one in REDIRECTIONS],
-)
+@pytest.mark.parametrize("redirection", [ALL_CLOSED, "PIPE", ">/dev/full 2>/dev/full"])
 def test_an_invalid_setting_has_its_status(abandoned: int, redirection: str):
     process = launched(APP, redirection, abandoned, PORT="none")
     assert process.wait(PATIENCE_S) == 2
 
 
 # Each is a new interpreter. The command `serve` opens the files where the module does, whatever they are.
-USUAL, SLOW = [(APP, ALL_CLOSED, "1")], [(SERVE, ALL_CLOSED, "1"), (APP, ALL_CLOSED, "2"), (APP, "PIPE", "1")]
+USUAL, SLOW = [(APP, ALL_CLOSED, "1")], [(SERVE, ALL_CLOSED, "2"), (APP, "PIPE", "1")]
 CASES = [
     pytest.param(*case, marks=() if case in USUAL else pytest.mark.slow if case in SLOW else pytest.mark.thorough)
     for case in product((APP, SERVE), REDIRECTIONS, "12")

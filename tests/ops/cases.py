@@ -6,7 +6,7 @@ the inputs may be off by ``C eps (max(1, |y|) + L)``, where 1 stands for the con
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
@@ -247,38 +247,6 @@ def close(found: Any, expected: Any, bound: Any, what: str) -> None:
     with np.errstate(invalid="ignore"):
         right = (np.abs(a - b) <= bound) | (a == b) | (np.isnan(a) & np.isnan(b))
     assert right.all(), f"{what}: expected\n{b}\nwithin\n{bound}\ngot\n{a}"
-
-
-def samples(case: Case, count: int = 1) -> Iterator[Point]:
-    """Yield points from the op's domain, in the widest dtype, with the attributes of the example."""
-    rng, point = case.rng, case.point()
-    for _ in range(count):
-        drawn = case.op.sample(rng, case.exact, point.spec.attrs) if case.op.sample else _sampled(case, rng)
-        yield case.point(inputs=drawn)
-
-
-SIZES: Mapping[str, tuple[int, ...]] = {"...": (4,)}
-
-
-def _sampled(case: Case, rng: np.random.Generator) -> dict[str, Array]:
-    drawn: dict[str, Array] = {}
-    for slot in case.op.inputs:
-        shape = [n for symbol in slot.shape for n in ([symbol] if isinstance(symbol, int) else SIZES.get(symbol, (3,)))]
-        x = rng.uniform(*slot.domain, shape)
-        for at in (*slot.kinks, *slot.poles):
-            x = np.where(np.abs(x - at) < 0.1, x + 0.25, x)
-        drawn[slot.name] = x
-    return drawn
-
-
-def room(point: Point) -> float:
-    """Return the least distance of an input from its own kinks and poles."""
-    gaps = [
-        np.abs(np.asarray(point.inputs[slot.name], np.float64) - at).min(initial=np.inf)
-        for slot in point.op.inputs
-        for at in (*slot.kinks, *slot.poles)
-    ]
-    return float(min(gaps, default=np.inf))
 
 
 def _cast(value: Any, dtype: str, at: Any) -> Array:
