@@ -360,6 +360,10 @@ def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -
     return serve_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}")
 
 
+# The others take seconds each, and their pages seldom change.
+QUICK_TO_CHECK = ("cube", "split_square", "pick", "masked_mean")
+
+
 def test_the_first_op_is_short() -> None:
     assert len(op_files()["cube"].splitlines()) < MAX_OP_LINES
 
@@ -376,7 +380,14 @@ def test_what_a_page_cannot_say_is_written_as_described(plugged: ThreadedService
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, body in op_files().items() if DEFINES_OP in body])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK_TO_CHECK else pytest.mark.thorough)
+        for name, body in op_files().items()
+        if DEFINES_OP in body
+    ],
+)
 def test_the_check_of_an_op_of_the_page_passes(name: str, plugged: ThreadedService) -> None:
     check_passes(name, plugged.url)
 

@@ -13,6 +13,12 @@ JSON = {"content-type": "application/json"}
 BINARY = "application/vnd.safetensors"
 MODES = ("graph", "eager", "xla", "v1")
 OPERATIONS = ("forward", "gradients", "vjp", "jvp", "jacobian", "hvp", "hessian")
+# Ops that a protocol writes in different ways: by elements, with number attributes, with static ones, of rows with
+# integers, of several inputs, of several outputs, without a jvp, with another dtype for outputs, with wide examples.
+OF_EACH_KIND = (
+    *("square", "gradient_reversal", "surrogate", "softmax_cross_entropy", "concat", "self_adjoint_eig"),
+    *("clip_gradient", "cast_float64", "roi_pool"),
+)
 WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 MAX_TEXT, MAX_GOT, MAX_ENTRIES = 300, 200, 20

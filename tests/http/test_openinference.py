@@ -129,7 +129,7 @@ def offered_models(client: httpx.Client, op: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", native_client.OF_EACH_KIND)
 def test_every_model_matches_the_native_api_at_every_example(client, op):
     for operation in offered_models(client, op):
         for tensors, fields in requests(client, op, operation):

@@ -19,7 +19,7 @@ from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
 from ops import Example, Input, Op, Output, custom_gradient, discover
-from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
+from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, OF_EACH_KIND, SECRET, WORDS, array, ask, problem
 
 JSON = {"content-type": "application/json"}
 IN_LISTS = {**JSON, "accept": "application/json"}
@@ -124,9 +124,8 @@ def flat_words(value: Any) -> Any:
 
 CASES = [
     pytest.param(At(op, example, dtype), id=f"{op.name}-{example.name}-{dtype}")
-    for op in OPS.values()
-    for example in op.examples
-    for dtype in ("float32", "float64")
+    for op in map(OPS.__getitem__, OF_EACH_KIND)
+    for dtype, example in zip(("float32", "float64") * len(op.examples), op.examples, strict=False)
 ]
 
 

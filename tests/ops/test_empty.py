@@ -41,7 +41,8 @@ def empty_cases():
                 case.point(inputs=inputs(case, shape_by_input))
             except Unprocessable:
                 continue
-            for mode in op.modes:
+            # v1 traces what graph does.
+            for mode in (mode for mode in op.modes if mode != "v1"):
                 name = "-".join(map(str, shape_by_input.values())).replace(" ", "")
                 yield pytest.param(case, shape_by_input, mode, id=f"{op.name}-{name}-{mode}")
 
