@@ -62,7 +62,14 @@ def cpu_s(pid: int) -> float:
         # The name of a process may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         tasks = [*Path(f"/proc/{pid}/task").iterdir()]
-        children = [child for task in tasks for child in (task / "children").read_text(encoding="ascii").split()]
     except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return 0.0
-    return sum(map(int, fields[11:15])) / TICKS_PER_S + sum(cpu_s(int(child)) for child in children)
+    return sum(map(int, fields[11:15])) / TICKS_PER_S + sum(cpu_s(child) for task in tasks for child in children(task))
+
+
+def children(task: Path) -> list[int]:
+    """Return the processes that a thread has started, none if the thread has ended meanwhile."""
+    try:
+        return [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
