@@ -115,14 +115,14 @@ vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer load
 	    cp $$uplot/dist/uPlot.iife.min.js uPlot.js && cp $$uplot/dist/uPlot.min.css uPlot.css && \
 	    cp $$uplot/LICENSE uPlot.LICENSE && sha256sum uPlot.css uPlot.js uPlot.LICENSE >SHA256SUMS
 
-# The frameworks of docs/frameworks.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
+# The frameworks of docs/frameworks.md and docs/solvers.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
 FRAMEWORKS := jax torch tensorflow pytensor
 
 test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX, PyTorch, TensorFlow and PyTensor
 	$(VENV)/bin/python -m tests.frameworks build/frameworks $(FRAMEWORKS)
 
-test-frameworks-full: FRAMEWORKS += pymc
-test-frameworks-full: ## the same, plus PyMC's sampler
+test-frameworks-full: FRAMEWORKS += pymc openmdao casadi
+test-frameworks-full: ## the same, plus PyMC's sampler, OpenMDAO and CasADi
 	$(MAKE) test-frameworks FRAMEWORKS="$(FRAMEWORKS)"
 
 framework-environments:

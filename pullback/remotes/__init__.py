@@ -9,7 +9,8 @@ from pullback.remotes.batches import batch
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.evaluation import evaluate
 from pullback.remotes.function import Function
+from pullback.remotes.jacobians import Jacobians
 from pullback.remotes.remote import Remote
 from pullback.remotes.shapes import TensorType
 
-__all__ = ["Derivative", "Function", "Remote", "TensorType", "batch", "evaluate"]
+__all__ = ["Derivative", "Function", "Jacobians", "Remote", "TensorType", "batch", "evaluate"]

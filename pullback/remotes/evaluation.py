@@ -14,14 +14,21 @@ from pullback.remotes.derivatives import Derivative
 from pullback.remotes.shapes import TensorType
 
 
-def evaluate(p: Derivative, arrays: Sequence[Array], *, batched: bool = False, ahead: bool = False) -> list[Array]:
+def evaluate(
+    p: Derivative,
+    arrays: Sequence[Array],
+    *,
+    batched: bool = False,
+    ahead: bool = False,
+    limit: Limit | None = None,
+) -> list[Array]:
     """Return the results of a derivative at its inputs, as arrays that the caller owns.
 
     If ``batched``, the directions of the last derivation have a leading axis, and so have the results. ``ahead``
     announces that derivatives at this point will follow. A result that depends on none of the directions is zero.
-    All requests together have the deadline of the op. Raises the errors of the client.
+    All requests together have the deadline of the op, or the ``limit`` of a caller. Raises the errors of the client.
     """
-    limit = Limit(p.remote.deadline)
+    limit = limit or Limit(p.remote.deadline)
     arrays = p.cast(arrays)
     if batched and not len(arrays[-1]):
         return [np.zeros(t.shape, t.dtype) for t in p.types([TensorType.of(array) for array in arrays], batched=True)]
@@ -66,8 +73,33 @@ def _requested(p: Derivative, arrays: Sequence[Array], limit: Limit, *, batched:
         else:
             pushed = at.jvp(tangents, batched=batched)
         names, results = by_output, pushed.tangents
-    if all(results.get(name) is not None for name in names):
-        return [results[name] for name in names]
+    return _complete(p, arrays, [results.get(name) for name in names], batched=batched)
+
+
+def evaluate_with_rows(
+    p: Derivative, arrays: Sequence[Array], cotangents: Sequence[Array], limit: Limit
+) -> tuple[list[Array], list[Array]]:
+    """Return the results of a derivative, and those of its vjp at cotangents with a leading axis, by one request."""
+    rows = products.local(p.vjp, [*arrays, *cotangents], limit, batched=True, ahead=False)
+    outputs = None if rows is None else products.local(p, arrays, limit, batched=False, ahead=True)
+    if rows is not None and outputs is not None:
+        return outputs, rows
+    contract = p.remote.contract(p.path, limit)
+    inputs = {slot.name: x for slot, x in zip(contract.inputs, arrays, strict=True)}
+    seeds = {contract.outputs[i].name: x for i, x in zip(p.differentiable_outputs, cotangents, strict=True)}
+    op = p.remote.client.op(contract.name)
+    found = op.vjp(inputs, cotangents=seeds, outputs=True, batched=True, **p.remote.options(limit))
+    outputs = [found.outputs.get(slot.name) for slot in contract.outputs]
+    rows = [found.gradients.get(contract.inputs[i].name) for i in p.differentiable_inputs]
+    return _complete(p, arrays, outputs), _complete(p.vjp, [*arrays, *cotangents], rows, batched=True)
+
+
+def _complete(
+    p: Derivative, arrays: Sequence[Array], results: Sequence[Array | None], *, batched: bool = False
+) -> list[Array]:
+    """Return the results of a derivative, with zeros for those that depend on no direction."""
+    found = [x for x in results if x is not None]
+    if len(found) == len(results):
+        return found
     types = p.types([TensorType.of(array) for array in arrays], batched=batched)
-    there = [results.get(name) for name in names]
-    return [np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(there, types, strict=True)]
+    return [np.zeros(t.shape, t.dtype) if x is None else x for x, t in zip(results, types, strict=True)]

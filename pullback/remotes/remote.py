@@ -147,6 +147,11 @@ class Remote:
             self._variants[key] = Remote(**saved)
         return self._variants[key]
 
+    def with_attrs(self, attrs: Mapping[str, Any]) -> "Remote":
+        """Return the op with other attributes."""
+        saved: dict[str, Any] = {**self.saved, "attrs": attrs}
+        return Remote(**saved)
+
     def options(self, limit: Limit) -> Common:
         """Return the arguments of a call that all share, and the seconds that are left for it."""
         return {**self._common, "deadline": self._left(limit)}

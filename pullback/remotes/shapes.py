@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -53,6 +53,39 @@ class TensorType:
     def static_shape(self) -> tuple[int | None, ...]:
         """The shape, with ``None`` for sizes that are not known yet."""
         return tuple(None if isinstance(size, _AnySize) else size for size in self.shape)
+
+
+def input_types(contract: Contract, shapes: Mapping[str, Any]) -> list[TensorType]:
+    """Return the types of all inputs for shapes by name, each a number or a sequence; floats are the widest there are.
+
+    Inputs whose shape is fixed need none. Raises ``BadArgument`` for a name that is not an input, for a shape that is
+    missing, and for one that is not of sizes.
+    """
+    names = [slot.name for slot in contract.inputs]
+    if unknown := [name for name in shapes if name not in names]:
+        raise BadArgument(f"shapes: expected inputs of {contract.name} ({', '.join(names)}), got {', '.join(unknown)}")
+    return [TensorType(_given_shape(contract, slot, shapes), _widest(slot)) for slot in contract.inputs]
+
+
+def _given_shape(contract: Contract, slot: Slot, shapes: Mapping[str, Any]) -> Shape:
+    fixed = tuple(size for size in slot.shape if isinstance(size, int))
+    if slot.name not in shapes and len(fixed) == len(slot.shape):
+        return fixed
+    given = shapes.get(slot.name)
+    sizes: Any = (given,) if isinstance(given, int) else given
+    if not isinstance(sizes, Sequence) or not all(
+        isinstance(size, int) and size >= 0 for size in cast(Sequence[Any], sizes)
+    ):
+        raise BadArgument(
+            f"shapes: {contract.name}: {slot.name}: expected a sequence of sizes for {_text(slot.shape)}, got {given!r}"
+        )
+    return tuple(cast(Sequence[int], sizes))
+
+
+def _widest(slot: Slot) -> np.dtype[Any]:
+    """Return the dtype for numbers that are all float64: the widest float if there is one, else the first."""
+    floats = [name for name in ("float64", "float32", "float16") if name in slot.dtypes]
+    return np.dtype((floats or slot.dtypes)[0])
 
 
 def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[TensorType]) -> list[TensorType]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.remotes import Derivative, Remote, TensorType, evaluate
+from pullback.remotes import Derivative, Jacobians, Remote, TensorType, evaluate
 
 X, ONES = np.array([-0.5, 0.25, 2.0]), np.ones(3)
 LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0], np.int32)
@@ -18,6 +18,36 @@ SYMMETRIC = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]])
 
 def types(*arrays: np.ndarray) -> list[TensorType]:
     return [TensorType.of(array) for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "entries"),
+    [
+        ("log1pexp", [X], [3]),
+        ("safe_norm", [np.stack([X, X + 1])], [6]),
+        ("softmax_cross_entropy", [LOGITS, LABELS], [6]),
+        ("matvec", [SYMMETRIC[:2], X], [12, 6]),
+        ("matvec", [np.ones((6, 1)), X[:1]], [36, 6]),
+        ("clip_gradient", [X], [3]),
+    ],
+)
+def test_jacobians_have_the_entries_that_can_differ_from_0(remote, api, name: str, inputs: Any, entries: Any) -> None:
+    of = Jacobians(remote(name), types(*inputs))
+    assert [pattern.rows.size for pattern in of.patterns.values()] == entries
+    seeds = [np.linspace(-1, 1, t.size).reshape(t.shape) for t in of.outputs]
+    for each, arrays in ((of, inputs), (of.vjp, [*inputs, *seeds])):
+        op = api.op(".".join((name, *each.p.path)))
+        slots = op.contract()
+        named = {slot.name: array for slot, array in zip(slots.inputs, arrays, strict=True)}
+        wanted = op.jacobian(named).jacobian
+        for (o, i), found in each.entries(arrays).items():
+            pattern = each.patterns[o, i]
+            dense = np.zeros(pattern.shape)
+            dense[pattern.rows, pattern.columns] = found
+            block = wanted[slots.outputs[o].name][slots.inputs[i].name]
+            np.testing.assert_allclose(dense, 0 if block is None else block.reshape(dense.shape), atol=1e-12)
+        for value, y in zip(each.values(arrays), op.forward(named).outputs.values(), strict=True):
+            np.testing.assert_allclose(value, y, atol=1e-12)
 
 
 @pytest.mark.slow

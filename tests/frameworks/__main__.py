@@ -1,9 +1,9 @@
 """Run the tests of remote ops in frameworks: ``python -m tests.frameworks ENVIRONMENTS FRAMEWORK...``.
 
-The tests of a framework are test_all.py, test_FRAMEWORK.py, test_FRAMEWORK_*.py and its examples in
-docs/frameworks.md. They run in the environment ENVIRONMENTS/FRAMEWORK, which has the framework and what the client
-needs, but not the service; those of TensorFlow in the environment of the service. The tests of PyMC are also those of
-PyTensor, since PyMC needs an older PyTensor.
+The tests of a framework are test_FRAMEWORK.py, test_FRAMEWORK_*.py, its examples in the docs and, if it has
+with_FRAMEWORK.py, test_all.py. They run in the environment ENVIRONMENTS/FRAMEWORK, which has the framework and what
+the client needs, but not the service; those of TensorFlow in the environment of the service. The tests of PyMC are
+also those of PyTensor, since PyMC needs an older PyTensor.
 """
 
 import sys
@@ -23,7 +23,8 @@ def main(environments: str, *frameworks: str) -> int:
         environment = Path(sys.prefix) if framework == "tensorflow" else folder / framework
         shared = "pytensor" if framework == "pymc" else framework
         own = {path.name for path in HERE.glob(f"test_{shared}_*.py")}
-        files = sorted({"test_all.py", f"test_{shared}.py", f"test_{framework}.py", "test_page.py", *own})
+        common = {"test_all.py"} if (HERE / f"with_{shared}.py").exists() else set[str]()
+        files = sorted({*common, f"test_{shared}.py", f"test_{framework}.py", "test_page.py", *own})
         options = ["--url", url, "--framework", framework]
         # Threads that wait for each other's parts of small tensors take most of two cores.
         return run(environment, HERE, files, *options, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1")

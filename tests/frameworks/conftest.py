@@ -26,7 +26,7 @@ SECRETS = (KEY, PASSWORD, HEADER, base64.b64encode(f"me:{PASSWORD}".encode()).de
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--url", required=True, help="the URL of the service")
-    parser.addoption("--framework", required=True, help="the name of the framework in docs/frameworks.md")
+    parser.addoption("--framework", required=True, help="the name of the framework in the docs")
 
 
 def module_of(config: pytest.Config) -> str:
