@@ -391,7 +391,7 @@ def test_there_is_a_planted_fault_for_every_check() -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        made(dtypes=FLOATS),
+        pytest.param(made(dtypes=FLOATS), marks=pytest.mark.thorough),
         rows(custom_gradient(matvec, matvec_vjp)),
         rows(scaled_sums, inputs=(Input("x", WIDE, ("N", "M")), Input("t", WIDE, ())), examples=SCALAR_EXAMPLE),
     ],
@@ -459,7 +459,8 @@ def test_a_wrong_batching_claim_is_not_relied_on(batching: str) -> None:
             outputs=(Output("y", WIDE, ("N", "M") if batching == "leading_axis" else ("...",)),),
             batching=batching,
             examples=(Example("one", {"x": [[1.0, -2.0], [0.5, 3.0]]}),),
-        )
+        ),
+        checks=["derivative", "second", "adjoint", "batching"],
     )
     assert failed(document) == ["batching"]
 

@@ -67,7 +67,7 @@ def run(program: Program, mode: Mode = "graph", seconds: float = PATIENCE_S) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["graph", "v1"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("v1", marks=pytest.mark.thorough)])
 def test_a_deep_graph_of_a_high_order_is_refused_with_the_count_and_the_limit(mode: Mode) -> None:
     deep = derivative(chain(200, "multiply"), 4)
     for _ in range(2):

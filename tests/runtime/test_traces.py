@@ -218,9 +218,9 @@ def test_compiled_shapes_give_their_memory_back(monkeypatch):
     for columns in range(1, 4):
         compile_for(columns)
     before = count_of(tf.compat.v1.Session), count_of(tf.Graph)
-    for columns in range(4, 12):
+    for columns in range(4, 8):
         compile_for(columns)
-    assert traces.TRACES.displaced == 9
+    assert traces.TRACES.displaced == 5
     assert (count_of(tf.compat.v1.Session), count_of(tf.Graph)) == before
 
 
