@@ -25,10 +25,10 @@ from app.gradcheck.checks import (
 )
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.faults import changes, failure
-from app.gradcheck.halves import widened
 from app.gradcheck.options import Options
 from app.gradcheck.places import Document, merge
 from app.gradcheck.target import Target
+from app.gradcheck.widening import widened
 from app.runtime.cancellation import Checkpoint
 from app.tensors.json import dtypes_of
 from ops import Op

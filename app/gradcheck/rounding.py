@@ -107,6 +107,7 @@ def measure(
     terms: Mapping[Q, Array],
     elsewhere: Mapping[Q, float] | None = None,
     noise_floors: Mapping[Q, float] | None = None,
+    narrows: Callable[[], bool] = lambda: False,
 ) -> Rounding[Q]:
     """Return the rounding of an op's results at its leaves.
 
@@ -116,7 +117,8 @@ def measure(
     ``elsewhere``.
 
     At special points, ``noise_floors`` has the noises at other points: numbers that are 0 show none, because relative
-    changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype.
+    changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype. ``narrows``
+    returns whether the op is known to round to one.
     """
     is_wide = all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values())
     step = STEP if is_wide else STEP_IN_NARROW
@@ -125,7 +127,7 @@ def measure(
     results, *others = evaluate([leaves, *steps, *probes])
     at, *moved = _as_float64((results, *others))
     sensitivity = _sensitivity(moved[: len(steps)], at, step, elementwise=elementwise)
-    noises = noise.measure(moved[len(steps) :], at, may_be_narrower=noise_floors is None)
+    noises = noise.measure(moved[len(steps) :], at, may_be_narrower=noise_floors is None, narrows=narrows)
     for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
     sums = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)

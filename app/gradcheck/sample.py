@@ -12,11 +12,14 @@ from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
+from app.gradcheck.graphs import has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import NO_LOSSES, Losses, Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
-from app.runtime.modes import Key
+from app.runtime import modes
+from app.runtime.modes import Key, Trace
+from app.runtime.op_errors import op_errors
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 from pullback.gradcheck.noise import scaled
@@ -82,7 +85,15 @@ class Sample:
             terms=terms,
             elsewhere=self.magnitudes,
             noise_floors=floors,
+            narrows=lambda: has_narrowing_cast(self.trace),
         )
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The trace of the values in mode graph."""
+        call = values_up_to(self.last, self.point, self.cotangents, self.vectors)
+        with op_errors(self.point.op.name):
+            return modes.trace_of(call.program, "graph", call.leaves, self.point.spec.device)
 
     @cached_property
     def is_computable(self) -> bool:

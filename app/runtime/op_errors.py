@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -55,6 +56,19 @@ _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradi
 Call: TypeAlias = Callable[[], object]
 
 
+_LEVEL = ContextVar("level", default=logging.WARNING)
+
+
+@contextmanager
+def expected_errors() -> Generator[None]:
+    """Inside this block, an op may fail without a warning in the log."""
+    before = _LEVEL.set(logging.DEBUG)
+    try:
+        yield
+    finally:
+        _LEVEL.reset(before)
+
+
 @contextmanager
 def op_errors(op: str) -> Generator[None]:
     """Inside this block, raise the ``converted`` errors of an op."""
@@ -85,7 +99,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
             return DeadlinePassed("the computation was cancelled at its deadline")
         # Not where a kernel is missing: the list of kernels that follows names XLA's devices.
         case tf.errors.OpError() if XLA.search(text) and _NO_KERNEL.search(text) is None:
-            log.warning("op %s does not compile with XLA", op, exc_info=error)
+            log.log(_LEVEL.get(), "op %s does not compile with XLA", op, exc_info=error)
             kernel = _NO_XLA_KERNEL.search(text)
             message = f"XLA has no kernel for {kernel[1]}" if kernel else message_of(error)
             return wrong(("mode",), f"{subject}: {message}", expected="graph, eager or v1", got="xla")
@@ -108,7 +122,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
 
 def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
     subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
-    log.warning("op %s failed", op, exc_info=error)
+    log.log(_LEVEL.get(), "op %s failed", op, exc_info=error)
     if known := _fault_of_variables(text) or _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"

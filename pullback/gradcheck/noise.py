@@ -4,7 +4,7 @@ An op that cancels inside has noise, and its results cannot be better: the check
 a narrower dtype inside has noise too, but its results could be better. So noise of that kind does not count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -26,10 +26,11 @@ SIDES, OF_SIDE, FALLS = (NODES <= 0, NODES >= 0), 2, 32.0
 # If the residues of polynomials of so many successive degrees have the same size, within this factor, they are noise:
 # those of a smooth function fall.
 DEGREES, LIKE = 3, 4.0
-# The standard deviation of numbers that are rounded to float32, float16 and bfloat16, relative to them, and the factor
-# within which it is recognised; how many numbers it takes, and how much the larger half must exceed the smaller one.
+# The standard deviation of numbers that are rounded to float32, float16 and bfloat16, relative to them, and the factors
+# within which it is recognised where the function is known to narrow, and else; how many numbers it takes, and how much
+# the larger half must exceed the smaller one.
 OF_NARROWER = np.array([2.0**-23.5, 2.0**-10.5, 2.0**-7.5]) / 12**0.5
-NEAR, ENOUGH, WIDER = 3.0, 6, 1.5
+NOT_FAR, NEAR, ENOUGH, WIDER = 32.0, 3.0, 6, 1.5
 
 
 def perturbations(
@@ -57,12 +58,17 @@ def perturbations(
 
 
 def measure(
-    values: Sequence[Mapping[Q, Array]], at: Mapping[Q, Array], *, may_be_narrower: bool = True
+    values: Sequence[Mapping[Q, Array]],
+    at: Mapping[Q, Array],
+    *,
+    may_be_narrower: bool = True,
+    narrows: Callable[[], bool] = lambda: False,
 ) -> dict[Q, Array]:
     """Return the size of the noise of each number of each result.
 
     ``values`` are the results at the ``perturbations``, and ``at`` those at the leaves themselves, all in float64.
-    Noise like that of a narrower dtype counts unless it ``may_be_narrower``.
+    Noise like that of a narrower dtype counts unless it ``may_be_narrower``; ``narrows`` returns whether the function
+    is known to round to one.
     """
     few, line = values[: 2 * DRAWS], values[2 * DRAWS :]
     zero, found = int(np.argmin(np.abs(NODES))), dict[Q, Array]()
@@ -71,7 +77,7 @@ def measure(
         with np.errstate(invalid="ignore", over="ignore"):
             noise = np.zeros_like(middle)
             accumulate_max(noise, on_line(np.stack([*others[:zero], middle, *others[zero:]])))
-            if may_be_narrower and _is_of_narrower_dtype(noise, middle):
+            if may_be_narrower and _is_of_narrower_dtype(noise, middle, narrows):
                 noise = np.zeros_like(middle)
             for right, left in zip(few[::2], few[1::2], strict=True):
                 accumulate_max(noise, right[name] - 2 * middle + left[name])
@@ -116,10 +122,11 @@ def _residues(nodes: Array, values: Array) -> Array:
     return sizes
 
 
-def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:
+def _is_of_narrower_dtype(noise: Array, value: Array, narrows: Callable[[], bool]) -> bool:
     """Return whether noise is that of numbers rounded to a dtype: of its relative size, and larger in larger numbers.
 
-    The noise of a sum that cancels is as large in small results as in large ones.
+    The noise of a sum that cancels is as large in small results as in large ones. A function that ``narrows`` may do
+    something with the rounded numbers, so that the noise of its results has another size.
     """
     known = (noise > 0) & (value != 0) & np.isfinite(value)
     if known.sum() < max(ENOUGH, noise.size / 2):
@@ -127,6 +134,8 @@ def _is_of_narrower_dtype(noise: Array, value: Array) -> bool:
     size, noise = np.abs(value[known]), noise[known]
     is_large = size > np.median(size)
     ratios = np.median(noise / size) / OF_NARROWER
+    if ((ratios >= 1 / NOT_FAR) & (ratios <= NOT_FAR)).any() and narrows():
+        return True
     if not is_large.any() or not ((ratios >= 1 / NEAR) & (ratios <= NEAR)).any():
         return False
     sizes, noises = (float(np.median(x[is_large]) / np.median(x[~is_large])) for x in (size, noise))

@@ -67,7 +67,36 @@ def exact_normalized(x: Any) -> Any:
     return [[v / mp.sqrt(mp.fsum(w * w for w in row) / len(row) + 1) for v in row] for row in x]
 
 
+def tenth(x: Tensor) -> Tensor:
+    """Return x times a constant in float32: without float64, it may have the digits of that."""
+    return x * tf.cast(tf.constant(0.1), x.dtype)
+
+
+def offset_tenth(x: Tensor) -> Tensor:
+    return tf.sin(x + np.float32(0.1))
+
+
+def wide_rows(x: Tensor) -> Tensor:
+    """Return sums in float32, whatever the dtype of x."""
+    return tf.cast(tf.reduce_sum(tf.sin(tf.cast(x, tf.float32)), axis=-1), x.dtype)
+
+
 OPS = collected(
+    Hard(of_rows("wide_rows_single", wide_rows, lambda x: np.sin(x).sum(axis=-1), SINGLE)),
+    Hard(of_x("tenth_single", tenth, lambda x: 0.1 * x, SINGLE), lambda x: mp.mpf(float(np.float32(0.1))) * x),
+    Hard(
+        of_x("offset_tenth_single", offset_tenth, lambda x: np.sin(x + 0.1), SINGLE),
+        lambda x: mp.sin(x + mp.mpf(float(np.float32(0.1)))),
+    ),
+    Hard(
+        of_rows(
+            "sum_of_sines_single",
+            lambda x: tf.cumsum(tf.sin(x), axis=-1),
+            lambda x: np.cumsum(np.sin(x), -1),
+            SINGLE,
+            ("N", "M"),
+        )
+    ),
     Hard(
         of_x(
             "rational_single",

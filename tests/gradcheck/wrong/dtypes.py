@@ -53,6 +53,20 @@ def cosine_second(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
     return -single(tf.cos(x)) * dy * ddx, -tf.sin(x) * ddx
 
 
+def narrow_rows(x: Tensor) -> Tensor:
+    return tf.reduce_sum(x * tf.sin(x), axis=-1)
+
+
+def narrow_rows_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of rows computes in float32."""
+    z = tf.cast(x, tf.float32)
+    return tf.cast(z * tf.cos(z) + tf.sin(z), x.dtype) * dy[:, None]
+
+
+def narrow_rows_reference(x: Array) -> Array:
+    return (x * np.sin(x)).sum(axis=-1)
+
+
 def brain_sine(x: Tensor, dy: Tensor) -> Tensor:
     """The path of bfloat16 has another argument."""
     return dy * tf.cos(0.75 * x if x.dtype == tf.bfloat16 else x)
@@ -162,6 +176,10 @@ OPS: dict[str, Planted] = {
     ),
     "a gradient with the digits of float32": Planted(
         elementwise(custom_gradient(tf.cos, narrow_cosine_vjp), np.cos, name="narrow_cosine_gradient"), FIRST
+    ),
+    "rows whose gradient computes in float32": Planted(
+        rows(custom_gradient(narrow_rows, narrow_rows_vjp), narrow_rows_reference, name="narrow_rows", out=VECTOR),
+        FIRST,
     ),
     "a dy with the digits of float32": Planted(
         elementwise(NARROW_DY, np.cos, name="narrow_cotangent", dtypes=BOTH),

@@ -11,7 +11,7 @@ from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.cubes import cube, cube_reference
 from tests.gradcheck.wrong.making import MATRIX, WIDE, elementwise, made, rows
 
-SIZES, LINE, BLOCK = ("sizes",), ("N",), 64
+SIZES, LINE, BLOCK, SINGLE = ("sizes",), ("N",), 64, ("float32",)
 FAULT = 1.125
 
 
@@ -20,10 +20,12 @@ def off_where(is_wrong: Tensor, like: Tensor) -> Tensor:
     return tf.where(is_wrong, tf.constant(FAULT, like.dtype), tf.constant(1.0, like.dtype))
 
 
-def vector(function: Function, reference: Function | None, *, name: str, **changes: Any) -> Planted:
+def vector(
+    function: Function, reference: Function | None, *, name: str, dtypes: tuple[str, ...] = WIDE, **changes: Any
+) -> Planted:
     """Return an op of a vector to a vector, whose numbers depend on each other."""
-    fields: dict[str, Any] = {"outputs": (Output("y", WIDE, LINE),)} | changes
-    return Planted(made(function, reference, (Input("x", WIDE, LINE),), name=name, **fields), SIZES)
+    fields: dict[str, Any] = {"outputs": (Output("y", dtypes, LINE),)} | changes
+    return Planted(made(function, reference, (Input("x", dtypes, LINE),), name=name, **fields), SIZES)
 
 
 def scan(x: Tensor) -> Tensor:
@@ -55,6 +57,12 @@ def second_where(is_wrong: Callable[[Tensor], Tensor], slot: bool = False) -> Fu
         return (of_x, factor * of_dy) if slot else (factor * of_x, of_dy)
 
     return custom_gradient(scan, vjp, vjp_vjp)
+
+
+def short_scan_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """The numbers after the first 256 have no gradient."""
+    ends = tf.range(tf.size(x)) < 4 * BLOCK
+    return tf.where(ends, tf.cos(x) * tf.cumsum(dy, reverse=True), tf.zeros_like(x))
 
 
 def without_last_block(x: Tensor, dy: Tensor) -> Tensor:
@@ -261,6 +269,9 @@ OPS: dict[str, Planted] = {
     ),
     "a second order that is wrong from eight numbers on": vector(
         second_where(lambda n: n > BLOCK // 9), scan_reference, name="second_from_eight"
+    ),
+    "a scan of float32 that ends after 256 numbers": vector(
+        custom_gradient(scan, short_scan_vjp), scan_reference, name="short_scan", dtypes=SINGLE
     ),
     "a scan that is wrong at 129 numbers": vector(
         scan_where(lambda n: tf.equal(n, 2 * BLOCK + 1)), scan_reference, name="scan_of_129"
