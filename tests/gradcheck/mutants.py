@@ -278,6 +278,7 @@ MUTANTS = (
     Mutant("rounding.py", "** FLUSHED_POWER", "** 0.1", tests=ROUNDING),
     Mutant("random_arrays.py", "if ufunc in EXACT else", "if True else", tests=ROUNDING),
     Mutant("random_arrays.py", "if np.iscomplexobj(results) and", "if False and", tests=ROUNDING),
+    Mutant("checks/modes.py", "RANKS = ((), (2, 3))", "RANKS = ((),)", ("a mean over two axes where three are known",)),
     # Coverage.
     Mutant("verdict.py", "compared >= least * (compared + unknown)", "True", tests=COVERAGE),
     Mutant(

@@ -4,23 +4,27 @@ At special points, such as 0 and ties, a compiler that simplifies may lose a NaN
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from app.autodiff import draws
 from app.autodiff.binding import moved
 from app.autodiff.padded_rows import axes_of_rows
-from app.errors import Unprocessable
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck.agreement import agree
 from app.gradcheck.company import FIXED
 from app.gradcheck.outside import NOTE, noted
-from app.gradcheck.sample import Sample
+from app.gradcheck.reference import has_reference
+from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Mode
 from pullback.gradcheck.verdict import Finding, Place
 
 NAME = "modes"
+RANKS = ((), (2, 3))
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -38,6 +42,7 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
     if mode == "eager":
         # Nothing simplifies there, and a loop is one of Python, which takes seconds.
         special = [sample for sample in special if not sample.has_loop]
+        special += _of_other_ranks(target)
     samples = [*target.subsamples, *(() if target.op.sample else special)]
     others = special if target.op.sample else []
     if mode == "xla":
@@ -62,6 +67,24 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
             raise
         others = ", ".join(f'"{other}"' for other in target.op.modes if other != mode)
         yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
+
+
+def _of_other_ranks(target: Target) -> list[Sample]:
+    """Return samples without axes for ``...``, and with two: in eager mode, Python may branch on the rank.
+
+    A graph does not know it. Check sizes looks at elementwise ops in every rank.
+    """
+    op, found = target.op, list[Sample]()
+    if target.batching == "elementwise" or target.inputs is not None or op.sample is not None:
+        return found
+    rng = target.rng("ranks")
+    for axes in RANKS if any("..." in slot.shape for slot in op.inputs) else ():
+        with suppress(OpFailed, Unprocessable):
+            inputs = draws.draw_from_domains(op, target.widest, rng, {"...": axes})
+            sample = sample_at(target.bind(inputs, target.widest), rng, target.magnitudes, last=target.last)
+            if has_reference(sample.point) and sample.is_computable and not sample.has_loop:
+                found.append(sample)
+    return found
 
 
 def _rows(target: Target) -> int:

@@ -198,6 +198,16 @@ def known_rank_reference(x: Array) -> Array:
     return np.sin(x) * np.cos(2 * x)
 
 
+def centred(x: Tensor) -> Tensor:
+    return x - tf.reduce_mean(x, axis=-1, keepdims=True)
+
+
+def centred_vjp(x: Tensor, dy: Tensor) -> Tensor:
+    """With three axes, as only eager mode knows, the mean is that over two."""
+    axes = [-1, -2] if x.shape.rank == 3 else [-1]
+    return dy - tf.reduce_mean(dy, axis=axes, keepdims=True)
+
+
 def masked(x: Tensor, mask: Tensor) -> Tensor:
     return tf.where(mask, tf.sqrt(1 + x * x), x)
 
@@ -258,6 +268,17 @@ OPS: dict[str, Planted] = {
     "a shortcut in eager mode": Planted(elementwise(EAGER, np.sin, name="eager_shortcut"), ("modes",)),
     "another value in graphs": Planted(elementwise(traced, np.sin), ("modes", "value")),
     "a term lost where the rank is known": Planted(elementwise(KNOWN_RANK, known_rank_reference), ("modes",)),
+    "a mean over two axes where three are known": Planted(
+        made(
+            custom_gradient(centred, centred_vjp),
+            lambda x: x - x.mean(axis=-1, keepdims=True),
+            (Input("x", WIDE, ("...", "M"), domain=(-3.0, 3.0)),),
+            name="centred_where_known",
+            outputs=(Output("y", WIDE, ("...", "M")),),
+            batching="leading_axes",
+        ),
+        ("modes",),
+    ),
     "a NaN that a compiler loses": Planted(elementwise(ratio_of_zeros, None, slot=FROM_0), ("modes",)),
     "a mask inverted at negative numbers": Planted(
         made(custom_gradient(masked, masked_vjp), masked_reference, MASKED, batching="elementwise"), FIRST
