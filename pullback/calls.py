@@ -31,6 +31,17 @@ class Common(TypedDict, total=False):
     deadline: float | None
 
 
+class Pointwise(Common, total=False):
+    """Arguments of the operations that may have many points.
+
+    ``points``: each input and direction has a leading axis of points, and so has each array of the answer. ``partial``:
+    the others are answered if some points fail, and ``failed`` of the answer has the error of each of these.
+    """
+
+    points: bool
+    partial: bool
+
+
 class CheckOptions(TypedDict, total=False):
     """Options of the gradient checks.
 

@@ -50,7 +50,9 @@ class RemoteFunction(Function):
 remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
-def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = False) -> list[jax.Array]:
+def _bind(
+    *arrays: Any, p: Derivative, batched: bool = False, points: bool = False, ahead: bool = False
+) -> list[jax.Array]:
     """Apply the primitive to whole arrays; in ``shard_map`` they must vary over the same axes of the mesh."""
     whole = [_whole(x) for x in arrays]
     varying = [jax.typeof(x).manual_axis_type.varying for x in whole]
@@ -59,7 +61,7 @@ def _bind(*arrays: Any, p: Derivative, batched: bool = False, ahead: bool = Fals
         jax.lax.pcast(x, tuple(every - axes), to="varying") if every - axes else x
         for x, axes in zip(whole, varying, strict=True)
     ]
-    return _remote.bind(*alike, p=p, batched=batched, ahead=ahead)
+    return _remote.bind(*alike, p=p, batched=batched, points=points, ahead=ahead)
 
 
 def _whole(array: Any) -> Any:
@@ -74,30 +76,31 @@ _remote = Primitive("pullback_remote")
 _remote.multiple_results = True
 
 
-def _evaluated(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[np.ndarray]:
+def _evaluated(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[np.ndarray]:
     """Evaluate outside of JAX. A callback that returned arrays of JAX could wait for itself."""
-    found = evaluate(p, [np.asarray(array) for array in arrays], batched=batched, ahead=ahead)
+    given = [np.asarray(array) for array in arrays]
+    found = evaluate(p, given, batched=batched, points=points, ahead=ahead)
     return [x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False) for x in found]
 
 
 @_remote.def_impl
-def _impl(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[jax.Array]:
-    return [jnp.asarray(x) for x in _evaluated(*arrays, p=p, batched=batched, ahead=ahead)]
+def _impl(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[jax.Array]:
+    return [jnp.asarray(x) for x in _evaluated(*arrays, p=p, batched=batched, points=points, ahead=ahead)]
 
 
 @_remote.def_abstract_eval
-def _abstract(*avals: Any, p: Derivative, batched: bool, ahead: bool) -> list[Any]:
+def _abstract(*avals: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[Any]:
     del ahead
     # The results vary over the axes of the mesh that the inputs vary over.
     like = next((aval for aval in avals if not aval.sharding.mesh.empty), avals[0])
     return [
         like.update(shape=t.shape, dtype=t.dtype, weak_type=False, sharding=like.sharding.update(spec=_unsharded(t)))
-        for t in _types(avals, p, batched)
+        for t in _types(avals, p, batched, points)
     ]
 
 
-def _types(arrays: Sequence[Any], p: Derivative, batched: bool) -> list[jax.ShapeDtypeStruct]:
-    types = p.types([TensorType.of(x) for x in arrays], batched=batched)
+def _types(arrays: Sequence[Any], p: Derivative, batched: bool, points: bool) -> list[jax.ShapeDtypeStruct]:
+    types = p.types([TensorType.of(x) for x in arrays], batched=batched, points=points)
     return [jax.ShapeDtypeStruct(t.shape, jax.dtypes.canonicalize_dtype(t.dtype)) for t in types]
 
 
@@ -105,10 +108,10 @@ def _unsharded(array: Any) -> PartitionSpec:
     return PartitionSpec(*[None] * len(array.shape))
 
 
-def _callback(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[jax.Array]:
+def _callback(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[jax.Array]:
     return jax.pure_callback(
-        partial(_evaluated, p=p, batched=batched, ahead=ahead),
-        _types(arrays, p, batched),
+        partial(_evaluated, p=p, batched=batched, points=points, ahead=ahead),
+        _types(arrays, p, batched, points),
         *arrays,
         vmap_method="sequential",
     )
@@ -117,12 +120,12 @@ def _callback(*arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[j
 _lower_callback = mlir.lower_fun(_callback, multiple_results=True)
 
 
-def _lower(ctx: Any, *operands: Any, p: Derivative, batched: bool, ahead: bool) -> Any:
+def _lower(ctx: Any, *operands: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> Any:
     """Lower to a callback; on a single CPU to one that gets NumPy arrays, since moving them to JAX takes 0.1 ms."""
     context = ctx.module_context
     if tuple(context.platforms) != ("cpu",) or getattr(context.axis_context, "num_devices", None) != 1:
-        return _lower_callback(ctx, *operands, p=p, batched=batched, ahead=ahead)
-    callback = partial(_evaluated, p=p, batched=batched, ahead=ahead)
+        return _lower_callback(ctx, *operands, p=p, batched=batched, points=points, ahead=ahead)
+    callback = partial(_evaluated, p=p, batched=batched, points=points, ahead=ahead)
     results, _, _ = mlir.emit_python_callback(
         ctx, callback, None, operands, ctx.avals_in, ctx.avals_out, has_side_effect=False, returns_token=False
     )
@@ -133,20 +136,22 @@ mlir.register_lowering(_remote, _lower, cacheable=False)
 
 
 def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
+    primals: Sequence[Any], tangents: Sequence[Any], *, p: Derivative, batched: bool, points: bool, ahead: bool
 ) -> tuple[list[Any], list[Any]]:
     del ahead
     is_derived = not all(isinstance(tangents[i], ad.Zero) for i in p.differentiable_inputs)
-    outputs = _bind(*primals, p=p, batched=batched, ahead=is_derived and not p.path)
+    outputs = _bind(*primals, p=p, batched=batched, points=points, ahead=is_derived and not p.path)
     found: list[Any] = [ad.Zero(jax.typeof(output).to_tangent_aval()) for output in outputs]
     if not is_derived:
         return outputs, found
     seeds = [ad.instantiate_zeros(tangents[i]) for i in p.differentiable_inputs]
-    differentiate = partial(_bind, p=p.jvp)
+    differentiate = partial(_bind, p=p.jvp, points=points)
     if batched:
-        # The directions of the last derivation, and their tangents, are many; the point is one.
-        axes = [None if i < p.parent.arity else 0 for i in range(p.arity)]
-        differentiate = jax.vmap(differentiate, in_axes=(*axes, *(axes[i] for i in p.differentiable_inputs)))
+        # The directions of the last derivation, and their tangents, are many; the point is one, or has its own axis.
+        many = int(points)
+        axes = [None if i < p.parent.arity else many for i in range(p.arity)]
+        in_axes = (*axes, *(axes[i] for i in p.differentiable_inputs))
+        differentiate = jax.vmap(differentiate, in_axes=in_axes, out_axes=many)
     for i, tangent in zip(p.differentiable_outputs, differentiate(*primals, *seeds), strict=True):
         found[i] = tangent
     return outputs, found
@@ -155,12 +160,14 @@ def _jvp(
 ad.primitive_jvps[_remote] = _jvp
 
 
-def _transpose(cotangents: Sequence[Any], *arrays: Any, p: Derivative, batched: bool, ahead: bool) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[Any], *arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool
+) -> list[Any]:
     """Transpose in the directions of the last derivation: a jvp and a vjp are each other's transposes."""
     at = arrays[: p.parent.arity]
     transposed = p.parent.vjp if p.path[-1] == "jvp" else p.parent.jvp
     seeds = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
-    found = _bind(*at, *seeds, p=transposed, batched=batched, ahead=ahead)
+    found = _bind(*at, *seeds, p=transposed, batched=batched, points=points, ahead=ahead)
     is_linear = [ad.is_undefined_primal(array) for array in arrays[len(at) :]]
     return [*(None for _ in at), *(x if linear else None for x, linear in zip(found, is_linear, strict=True))]
 
@@ -169,10 +176,11 @@ ad.primitive_transposes[_remote] = _transpose
 
 
 def _batch(
-    arrays: Sequence[Any], dims: Sequence[Any], *, p: Derivative, batched: bool, ahead: bool
+    arrays: Sequence[Any], dims: Sequence[Any], *, p: Derivative, batched: bool, points: bool, ahead: bool
 ) -> tuple[list[Any], list[int]]:
     size = next(x.shape[dim] for x, dim in zip(arrays, dims, strict=True) if dim is not None)
-    found = batch(p, arrays, dims, size, batched=batched, call=partial(_bind, p=p, ahead=ahead), xp=jnp)
+    call = partial(_bind, p=p, ahead=ahead)
+    found = batch(p, arrays, dims, size, batched=batched, points=points, call=call, xp=jnp)
     if found is not None:
         outputs, axis = found
         return outputs, [axis] * len(outputs)
@@ -180,7 +188,7 @@ def _batch(
     def one(parts: Sequence[Any]) -> list[Any]:
         rest = iter(parts)
         given = (x if dim is None else next(rest) for x, dim in zip(arrays, dims, strict=True))
-        return _bind(*given, p=p, batched=batched, ahead=ahead)
+        return _bind(*given, p=p, batched=batched, points=points, ahead=ahead)
 
     parts = [jnp.moveaxis(x, dim, 0) for x, dim in zip(arrays, dims, strict=True) if dim is not None]
     outputs = jax.lax.map(one, parts)

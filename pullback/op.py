@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
 from pullback import bodies, calls, reports, results
 from pullback.arrays import ArrayLike, Arrays
-from pullback.calls import Call, CheckOptions, Common, deadline_of, names, op_path, selections
+from pullback.calls import Call, CheckOptions, Common, Pointwise, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
 from pullback.compose import Document, Operand, Value, apply, apply_document, put
 from pullback.errors import BadArgument, NotFound
@@ -80,7 +80,7 @@ class Operations(BaseOp):
         return calls.contract(self.name)
 
     @operation
-    def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Common]) -> OpCall[Forward]:
+    def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Pointwise]) -> OpCall[Forward]:
         """Return the outputs. Several arrays are the inputs in the order of the contract, ``None`` an optional one."""
         given = Positional((inputs, *others)) if others else inputs
         return evaluation(op_path(self.name, "forward"), results.forward, {INPUTS: given}, common, {})
@@ -93,7 +93,7 @@ class Operations(BaseOp):
         order: int = 1,
         cotangents: Tensors | None = None,
         wrt: Names = None,
-        **common: Unpack[Common],
+        **common: Unpack[Pointwise],
     ) -> OpCall[Orders]:
         """Return the outputs and the gradients of order 1 to ``order``, at most 4.
 
@@ -111,7 +111,7 @@ class Operations(BaseOp):
         wrt: Names = None,
         outputs: bool = False,
         batched: bool = False,
-        **common: Unpack[Common],
+        **common: Unpack[Pointwise],
     ) -> OpCall[Gradients]:
         """Return cotangents (by default ones) pulled back to the inputs, and the outputs if requested.
 
@@ -124,7 +124,7 @@ class Operations(BaseOp):
 
     @operation
     def jvp(
-        self, inputs: Tensors, *, tangents: Tensors, batched: bool = False, **common: Unpack[Common]
+        self, inputs: Tensors, *, tangents: Tensors, batched: bool = False, **common: Unpack[Pointwise]
     ) -> OpCall[Tangents]:
         """Return tangents of the inputs pushed forward to the outputs."""
         tensors, options = {INPUTS: inputs, TANGENTS: tangents}, {"batched": batched}
@@ -132,7 +132,7 @@ class Operations(BaseOp):
 
     @operation
     def jacobian(
-        self, inputs: Tensors, *, of: Names = None, wrt: Names = None, **common: Unpack[Common]
+        self, inputs: Tensors, *, of: Names = None, wrt: Names = None, **common: Unpack[Pointwise]
     ) -> OpCall[Jacobian]:
         """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
         options = {"of": names("of", of), "wrt": names("wrt", wrt)}
@@ -149,7 +149,7 @@ class Operations(BaseOp):
         cotangents: Tensors | None = None,
         wrt: Names = None,
         batched: bool = False,
-        **common: Unpack[Common],
+        **common: Unpack[Pointwise],
     ) -> OpCall[Products]:
         """Return Hᵀv, the products of the derivative of the vjp and the vectors."""
         tensors = {INPUTS: inputs, VECTORS: vectors, COTANGENTS: cotangents}
@@ -164,7 +164,7 @@ class Operations(BaseOp):
         cotangents: Tensors | None = None,
         wrt: Names = None,
         diagonal: bool = False,
-        **common: Unpack[Common],
+        **common: Unpack[Pointwise],
     ) -> OpCall[Hessian]:
         """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
         tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"wrt": names("wrt", wrt), "diagonal": diagonal}
@@ -235,7 +235,8 @@ class Op(Operations, BlockingOp):
 
     Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
     dtype are sent exactly, in that dtype; lists and scalars take the dtype that the op expects. ``calls.Common``
-    documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``.
+    documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``; ``calls.Pointwise`` those of
+    requests at many points: ``points``, ``partial``.
     """
 
     def linearize(

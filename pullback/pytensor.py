@@ -72,16 +72,16 @@ remote, compose = RemoteFunction.remote, RemoteFunction.compose
 class RemoteOp(Op):
     """A derivative as an op.
 
-    If ``batched``, the directions of the last derivation and the results have a leading axis. Only a rewrite makes such
-    an op, after all derivatives are taken.
+    If ``batched``, the directions of the last derivation and the results have a leading axis, and with ``points`` all
+    inputs and results. Only a rewrite makes such an op, after all derivatives are taken.
     """
 
-    __props__ = ("p", "batched")
+    __props__ = ("p", "batched", "points")
 
-    def __init__(self, p: Derivative, *, batched: bool = False) -> None:
+    def __init__(self, p: Derivative, *, batched: bool = False, points: bool = False) -> None:
         """Set the derivative."""
         self.p = p
-        self.batched = batched
+        self.batched, self.points = batched, points
         self._is_differentiated = False
 
     def __str__(self) -> str:
@@ -91,21 +91,22 @@ class RemoteOp(Op):
         """Apply the op; raises ``BadArgument`` for shapes that do not match as far as they are known."""
         variables = [pt.as_tensor_variable(x) for x in inputs]
         given = [TensorType.symbolic(x.type.shape, x.type.dtype) for x in variables]
-        types = self.p.types(given, batched=self.batched)
+        types = self.p.types(given, batched=self.batched, points=self.points)
         return Apply(self, variables, [pt.tensor(dtype=t.dtype.name, shape=t.static_shape) for t in types])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         """Evaluate the derivative at arrays."""
         del node
         ahead = self._is_differentiated and not self.p.path
-        results = evaluate(self.p, [np.asarray(x) for x in inputs], batched=self.batched, ahead=ahead)
+        given = [np.asarray(x) for x in inputs]
+        results = evaluate(self.p, given, batched=self.batched, points=self.points, ahead=ahead)
         for storage, result in zip(output_storage, results, strict=True):
             storage[0] = result
 
     def infer_shape(self, fgraph: Any, node: Apply, input_shapes: Sequence[Any]) -> list[Any]:
         """Return the shapes of cotangents, and those of the outputs of elementwise ops; others need the values."""
         del fgraph
-        if self.batched or (self.p.path[-1:] != ("vjp",) and self.p.remote.batching != "elementwise"):
+        if self.batched or self.points or (self.p.path[-1:] != ("vjp",) and self.p.remote.batching != "elementwise"):
             raise ShapeError(f"The shape of {self} is not inferred")
         if self.p.path[-1:] == ("vjp",):
             return [input_shapes[i] for i in self.p.parent.differentiable_inputs]
@@ -169,10 +170,11 @@ def evaluate_a_batch_by_one_request(fgraph: Any, node: Apply) -> Any:
         for x, shared in zip(node.inputs, is_shared, strict=True)
     ]
 
-    def call(*arrays: Any, batched: bool) -> list[Any]:
-        return RemoteOp(op.p, batched=batched).make_node(*arrays).outputs
+    def call(*arrays: Any, batched: bool, points: bool) -> list[Any]:
+        return RemoteOp(op.p, batched=batched, points=points).make_node(*arrays).outputs
 
-    found = batch(op.p, arrays, [None if shared else 0 for shared in is_shared], size, batched=False, call=call, xp=pt)
+    dims = [None if shared else 0 for shared in is_shared]
+    found = batch(op.p, arrays, dims, size, batched=False, points=False, call=call, xp=pt)
     if found is None:
         return None
     results = [x.reshape((*sizes, *x.shape[1:])) for x in found[0]]
@@ -195,7 +197,7 @@ if jax_funcify is not None:
         del options
 
         def function(*inputs: Any) -> Any:
-            outputs = _bind(*inputs, p=op.p, batched=op.batched)
+            outputs = _bind(*inputs, p=op.p, batched=op.batched, points=op.points)
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
         return function

@@ -13,6 +13,7 @@ import numpy as np
 
 from pullback.arrays import decode
 from pullback.dtypes import Array
+from pullback.errors import ProblemError, problem
 from pullback.html.answer import html_of, text_of
 
 __all__ = ["Forward", "Gradients", "Hessian", "Jacobian", "Numeric", "Orders", "Products", "Tangents"]
@@ -26,8 +27,15 @@ Reader: TypeAlias = Callable[[Mapping[str, Any]], T]
 """Reads the document of a response."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """An answer, as Python and notebooks show it: a line for each array, with its dtype, shape and numbers."""
+    """An answer, as Python and notebooks show it: a line for each array, with its dtype, shape and numbers.
+
+    ``failed`` has the error of each point that failed, if it was requested with ``partial``. In its rows, floats are
+    NaN, integers the least number, and bools false.
+    """
+
+    failed: dict[int, ProblemError] = field(default_factory=dict[int, ProblemError], kw_only=True)
 
     def __repr__(self) -> str:
         return text_of(self)
@@ -142,11 +150,13 @@ def reader(kind: Callable[..., T], field: str) -> Reader[T]:
     def read(document: Mapping[str, Any]) -> T:
         absent: Reasons = document.get("absent") or {}
         # Safetensors has no field that is empty.
-        found = {field: _arrays(document.get(field, {}) if absent else document[field], absent)}
+        found: dict[str, Any] = {field: _arrays(document.get(field, {}) if absent else document[field], absent)}
         if "absent" in others:
             found["absent"] = absent
         if "outputs" in others:
             found["outputs"] = _arrays(document.get("outputs", {}), {})
+        if "failed" in document:
+            found["failed"] = _failed(document)
         return kind(**found)
 
     return read
@@ -161,7 +171,12 @@ def orders(document: Mapping[str, Any]) -> Orders:
         given = [numbered.get(str(order), {}) for order in range(1, max(len(numbered), len(absent)) + 1)]
     absent = absent or [{} for _ in given]
     gradients = [_arrays(level, reasons) for level, reasons in zip(given, absent, strict=True)]
-    return Orders(_arrays(document["outputs"], {}), gradients, absent)
+    return Orders(_arrays(document["outputs"], {}), gradients, absent, failed=_failed(document))
+
+
+def _failed(document: Mapping[str, Any]) -> dict[int, ProblemError]:
+    """Return the errors of a response by point."""
+    return {each["point"]: problem(each["error"]) for each in document.get("failed", ())}
 
 
 def _arrays(tree: Mapping[str, Any], absent: Mapping[str, Any]) -> dict[str, Any]:

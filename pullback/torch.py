@@ -14,6 +14,7 @@ longer path. A compiler needs an operator of ``torch.library`` in its place; tha
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,26 +53,32 @@ class RemoteFunction(Function, torch.nn.Module):
         tensors = [x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in given]
         ahead = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
-            outputs = tuple(_operator(self._text, False, ahead, tensors))
+            outputs = tuple(_operator(self._text, False, False, ahead, tensors))
         else:
-            outputs = _Remote.apply(p, False, ahead, *tensors)
+            outputs = _Remote.apply(p, False, False, ahead, *tensors)
         return outputs[0] if len(outputs) == 1 else outputs
 
 
 remote, compose = RemoteFunction.remote, RemoteFunction.compose
 
 
+OPTIONS = 4
+"""How many arguments of the function and of the operator come before the tensors."""
+
+
 class _Remote(torch.autograd.Function):
-    """An op after a path of derivations; ``batched`` and ``ahead`` are those of ``evaluate``."""
+    """An op after a path of derivations; ``batched``, ``points`` and ``ahead`` are those of ``evaluate``."""
 
     @staticmethod
-    def forward(p: Derivative, batched: bool, ahead: bool, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = evaluate(p, [_to_numpy(x) for x in tensors], batched=batched, ahead=ahead)
+    def forward(
+        p: Derivative, batched: bool, points: bool, ahead: bool, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        found = evaluate(p, [_to_numpy(x) for x in tensors], batched=batched, points=points, ahead=ahead)
         return tuple(_to_torch(x).to(tensors[0].device) for x in found)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.p, ctx.batched, _, *tensors = inputs
+        ctx.p, ctx.batched, ctx.points, _, *tensors = inputs
         ctx.count = len(output)
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
@@ -81,26 +88,33 @@ class _Remote(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
         seeds = [cotangents[i] for i in p.differentiable_outputs]
-        found = _derivative(p.vjp, p, ctx.batched, [*tensors, *seeds])
-        gradients = [None] * (3 + p.arity)
+        found = _derivative(p.vjp, p, ctx.batched, ctx.points, [*tensors, *seeds])
+        gradients = [None] * (OPTIONS + p.arity)
         for i, x in zip(p.differentiable_inputs, found, strict=True):
             # The inputs that a batch shares get the sum of its gradients.
-            gradients[3 + i] = x.sum(0) if ctx.batched and i < p.parent.arity else x
+            gradients[OPTIONS + i] = x.sum(int(ctx.points)) if ctx.batched and i < p.parent.arity else x
         return tuple(gradients)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         p, tensors = ctx.p, ctx.saved_tensors
-        given = tangents[3:]
+        given = tangents[OPTIONS:]
         seeds = [torch.zeros_like(tensors[i]) if given[i] is None else given[i] for i in p.differentiable_inputs]
-        found = dict(zip(p.differentiable_outputs, _derivative(p.jvp, p, ctx.batched, [*tensors, *seeds]), strict=True))
+        pushed = _derivative(p.jvp, p, ctx.batched, ctx.points, [*tensors, *seeds])
+        found = dict(zip(p.differentiable_outputs, pushed, strict=True))
         return tuple(found.get(i) for i in range(ctx.count))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], p: Derivative, batched: bool, ahead: bool, *tensors: Any) -> Any:
-        call = partial(_apply, p, ahead=ahead)
-        found, axis = _vmap(p, tensors, in_dims[3:], info.batch_size, batched=batched, call=call)
+    def vmap(  # noqa: PLR0917 - those of forward follow the first two
+        info: Any, in_dims: tuple[Any, ...], p: Derivative, batched: bool, points: bool, ahead: bool, *tensors: Any
+    ) -> Any:
+        call, dims = partial(_apply, p, ahead=ahead), in_dims[OPTIONS:]
+        found, axis = _vmap(p, tensors, dims, info.batch_size, batched=batched, points=points, call=call)
         return tuple(found), axis
+
+
+# torch.moveaxis has no rule for vmap; torch.movedim is the same.
+_ARRAYS = SimpleNamespace(moveaxis=torch.movedim, broadcast_to=torch.broadcast_to)
 
 
 def _vmap(
@@ -110,55 +124,59 @@ def _vmap(
     size: int,
     *,
     batched: bool,
+    points: bool,
     call: Callable[..., Tensors],
 ) -> tuple[Tensors, int]:
-    found = batch(p, tensors, dims, size, batched=batched, call=call, xp=torch)
+    found = batch(p, tensors, dims, size, batched=batched, points=points, call=call, xp=_ARRAYS)
     if found is not None:
         return found
     parts = [
         [x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims, strict=True)] for i in range(size)
     ]
-    outputs = [call(*part, batched=batched) for part in parts]
+    outputs = [call(*part, batched=batched, points=points) for part in parts]
     return [torch.stack(list(y)) for y in zip(*outputs, strict=True)], 0
 
 
-def _apply(p: Derivative, *tensors: torch.Tensor, batched: bool = False, ahead: bool = False) -> Tensors:
-    return _Remote.apply(p, batched, ahead, *tensors)
+def _apply(
+    p: Derivative, *tensors: torch.Tensor, batched: bool = False, points: bool = False, ahead: bool = False
+) -> Tensors:
+    return _Remote.apply(p, batched, points, ahead, *tensors)
 
 
-def _derivative(derivative: Derivative, of: Derivative, batched: bool, tensors: Tensors) -> Tensors:
+def _derivative(derivative: Derivative, of: Derivative, batched: bool, points: bool, tensors: Tensors) -> Tensors:
     """Return the results of ``of.vjp`` or ``of.jvp``, for each part of the batch if ``of`` was evaluated for one."""
+    call, many = partial(_apply, derivative, points=points), int(points)
     if not batched:
-        return _apply(derivative, *tensors)
+        return call(*tensors)
     shared = set(range(of.parent.arity))
     if derivative.path[-1] == "jvp":
         shared |= {of.arity + k for k, i in enumerate(of.differentiable_inputs) if i in shared}
-    in_dims = tuple(None if i in shared else 0 for i in range(len(tensors)))
-    return torch.vmap(partial(_apply, derivative), in_dims)(*tensors)
+    in_dims = tuple(None if i in shared else many for i in range(len(tensors)))
+    return torch.vmap(call, in_dims, many)(*tensors)
 
 
 @torch.library.custom_op(
     "pullback::evaluate",
     mutates_args=(),
-    schema="(str p, bool batched, bool ahead, Tensor[] tensors) -> Tensor[]",
+    schema="(str p, bool batched, bool points, bool ahead, Tensor[] tensors) -> Tensor[]",
 )
-def _operator(p: str, batched: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _operator(p: str, batched: bool, points: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Evaluate a derivative, given as text, in a graph that a compiler made."""
-    return list(_Remote.forward(_derivative_of(p), batched, ahead, *tensors))
+    return list(_Remote.forward(_derivative_of(p), batched, points, ahead, *tensors))
 
 
 @_operator.register_fake
-def _fake(p: str, batched: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _fake(p: str, batched: bool, points: bool, ahead: bool, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     del ahead
     if forward_ad._current_level >= 0:  # the operator would drop the tangents, and PyTorch would take them for zero
         raise NotImplementedError("torch.compile has no forward mode for operators: call torch.func.jvp outside of it")
     inputs = [TensorType(tuple(x.shape), np.dtype(str(x.dtype).removeprefix("torch."))) for x in tensors]
-    types = _derivative_of(p).types(inputs, batched=batched)
+    types = _derivative_of(p).types(inputs, batched=batched, points=points)
     return [tensors[0].new_empty(t.shape, dtype=getattr(torch, t.dtype.name)) for t in types]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
-    text, _, _, tensors = inputs
+    text, _, ctx.points, _, tensors = inputs
     ctx.p, ctx.types = _derivative_of(text), [(y.shape, y.dtype) for y in output]
     ctx.save_for_backward(*tensors)
 
@@ -167,8 +185,9 @@ def _backward(ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any,
     p, tensors = ctx.p, ctx.saved_tensors
     given = ((cotangents[i], *ctx.types[i]) for i in p.differentiable_outputs)
     seeds = [tensors[0].new_zeros(shape, dtype=dtype) if x is None else x for x, shape, dtype in given]
-    found = dict(zip(p.differentiable_inputs, _operator(_text(p.vjp), False, False, [*tensors, *seeds]), strict=True))
-    return None, None, None, [found.get(i) for i in range(p.arity)]
+    pulled = _operator(_text(p.vjp), False, ctx.points, False, [*tensors, *seeds])
+    found = dict(zip(p.differentiable_inputs, pulled, strict=True))
+    return None, None, None, None, [found.get(i) for i in range(p.arity)]
 
 
 _operator.register_autograd(_backward, setup_context=_keep)
@@ -176,12 +195,13 @@ _operator.register_autograd(_backward, setup_context=_keep)
 
 @_operator.register_vmap
 def _vmap_of_operator(  # noqa: PLR0917 - the operator's own arguments follow the first two
-    info: Any, in_dims: tuple[Any, ...], p: str, batched: bool, ahead: bool, tensors: Tensors
+    info: Any, in_dims: tuple[Any, ...], p: str, batched: bool, points: bool, ahead: bool, tensors: Tensors
 ) -> tuple[Tensors, list[int]]:
-    def call(*arrays: torch.Tensor, batched: bool) -> Tensors:
-        return _operator(p, batched, ahead, list(arrays))
+    def call(*arrays: torch.Tensor, batched: bool, points: bool) -> Tensors:
+        return _operator(p, batched, points, ahead, list(arrays))
 
-    found, axis = _vmap(_derivative_of(p), tensors, in_dims[3], info.batch_size, batched=batched, call=call)
+    dims, size = in_dims[OPTIONS], info.batch_size
+    found, axis = _vmap(_derivative_of(p), tensors, dims, size, batched=batched, points=points, call=call)
     return found, [axis] * len(found)
 
 

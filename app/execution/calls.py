@@ -2,6 +2,7 @@
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,8 +31,21 @@ class CheckRun:
     budget_s: float | None = None
 
 
+class Portioned(ABC):
+    """Long work in portions, each in a turn of its own, so that the work of others has turns between them."""
+
+    @abstractmethod
+    def run_portion(self, checkpoint: Checkpoint) -> bool:
+        """Go on for a moment, and return whether all is done; after ``NotTraced``, it is called again."""
+
+    @property
+    @abstractmethod
+    def result(self) -> Any:
+        """The result, once all is done."""
+
+
 Work: TypeAlias = Evaluation[Any] | Steps
-"""The work of an operation."""
+"""The work of an operation at one point."""
 
 
 @dataclass(slots=True)
@@ -44,7 +58,7 @@ class Call:
     """
 
     owner: str
-    work: Work | CheckRun
+    work: Work | Portioned | CheckRun
     is_long: bool
     write: Callable[[Any], Any]
     counters: Counters

@@ -11,7 +11,7 @@ from app.autodiff.derived import derived, known_derived
 from app.autodiff.evaluation import Evaluation
 from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
-from app.execution.calls import Call, CheckRun, with_time_to_answer
+from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
 from app.execution.check_pool import CheckPool
 from app.execution.check_steps import Check, Checker, CheckerInService, Limits
@@ -93,9 +93,14 @@ class Engine:
                 counters=call.counters,
                 is_alone=call.is_alone,
             )
-        return await self.scheduler.run(
-            work, queue=queue, deadline=call.deadline, owner=call.owner, counters=call.counters
+        turn = partial(
+            self.scheduler.run, queue=queue, deadline=call.deadline, owner=call.owner, counters=call.counters
         )
+        if isinstance(work, Portioned):
+            while not await turn(work.run_portion):
+                pass
+            return work.result
+        return await turn(work)
 
     async def report(self, job: Job, deadline: float, owner: str) -> Report:
         """Return an empty report with the steps of a check; raises ``Unprocessable`` if the op rejects the inputs."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation, compute
-from app.execution.calls import Call, CheckRun
+from app.execution.calls import Call, CheckRun, Portioned
 from app.execution.engine import Engine
 from app.http.problems import Header
 from app.http.request import Request
@@ -73,6 +73,7 @@ async def answer(
     for a request that is invalid, or cannot be answered.
     """
     counters, is_large = request.counters, len(body) > SMALL_BODY
+    computed, reply = None, None
     if is_large and is_binary:
         call, computed, reply = await _answer_on_scheduler(engine, request, read, body, owner)
     else:
@@ -80,6 +81,7 @@ async def answer(
         call = await engine.with_ops(attempt, request.deadline.at, request.owner_suffix)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
+    if reply is None:
         # Reading the body may have shortened the deadline.
         call.owner, call.deadline = call.owner + request.owner_suffix, request.deadline.at
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
@@ -118,17 +120,22 @@ async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], 
 
 async def _answer_on_scheduler(
     engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str
-) -> tuple[Call, Any, Reply]:
-    """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more."""
+) -> tuple[Call, Any, Reply | None]:
+    """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more.
+
+    Work in portions is only read, and the reply is ``None``.
+    """
     counters, queued, has_begun = request.counters, time.perf_counter(), False
 
-    def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply]:
+    def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply | None]:
         nonlocal has_begun
         has_begun, waited_s = True, time.perf_counter() - queued
         counters.seconds["queue"] += waited_s
         call = counters.timed("parse", read, body)
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
+        if isinstance(work, Portioned):
+            return call, None, None
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
         return call, results, _written(call, results)
 

@@ -58,17 +58,42 @@ class OperationRequest(BaseModel):
     encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
 
 
-class BatchedRequest(OperationRequest):
+_PARTIAL_NEEDS_POINTS: Any = {
+    "dependentSchemas": {
+        "partial": {
+            "anyOf": [
+                {"properties": {"partial": {"const": False}}},
+                {"properties": {"points": {"const": True}}, "required": ["points"]},
+            ]
+        }
+    }
+}
+
+
+class PointsRequest(OperationRequest):
+    """The fields of a request at one point or at many."""
+
+    model_config = ConfigDict(json_schema_extra=_PARTIAL_NEEDS_POINTS)
+
+    points: bool = Field(
+        default=False, description="Give each input and direction a leading axis of points; each answer has it too."
+    )
+    partial: bool = Field(
+        default=False, description="With `points`: answer the other points if some fail, and name these in `failed`."
+    )
+
+
+class BatchedRequest(PointsRequest):
     """The fields of a request for products."""
 
     batched: Batched = False
 
 
-class ForwardRequest(OperationRequest):
+class ForwardRequest(PointsRequest):
     """The point where the op is evaluated."""
 
 
-class GradientsRequest(OperationRequest):
+class GradientsRequest(PointsRequest):
     """The point, and the order of differentiation."""
 
     order: int = Field(default=1, ge=1, le=4, description="The highest order.")
@@ -114,7 +139,8 @@ class VjpRequest(BatchedRequest):
     """The point and the cotangents to pull back."""
 
     model_config = ConfigDict(
-        json_schema_extra={
+        json_schema_extra=_PARTIAL_NEEDS_POINTS
+        | {
             "if": {"properties": {"batched": {"const": True}}, "required": ["batched"]},
             "then": {"properties": {"cotangents": {"type": "object"}}, "required": ["cotangents"]},
         }
@@ -131,7 +157,7 @@ class JvpRequest(BatchedRequest):
     tangents: Tensors = Field(description="A tangent for some of the inputs, zeros for the rest.")
 
 
-class JacobianRequest(OperationRequest):
+class JacobianRequest(PointsRequest):
     """The point, and the blocks to compute."""
 
     wrt: Wrt = None
@@ -146,7 +172,7 @@ class HvpRequest(BatchedRequest):
     wrt: Wrt = None
 
 
-class HessianRequest(OperationRequest):
+class HessianRequest(PointsRequest):
     """The point, the cotangents that weight the outputs, and the blocks to compute."""
 
     cotangents: Cotangents = None
@@ -163,7 +189,39 @@ class OperationAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ForwardAnswer(OperationAnswer):
+class ProblemEntry(BaseModel):
+    """One error."""
+
+    loc: list[str | int] = Field(description="The location in the request.")
+    message: str
+    expected: str
+    got: str
+
+
+class PointError(BaseModel):
+    """The error at a point."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[ProblemEntry] = Field(description="The first error.")
+
+
+class FailedPoint(BaseModel):
+    """A point that failed: in its row, floats are NaN, integers the least number, and bools false."""
+
+    point: int
+    error: PointError
+
+
+class PointsAnswer(OperationAnswer):
+    """The base of every response at one point or at many."""
+
+    failed: list[FailedPoint] = Field(default=[], description="Only with `partial`: the points that failed.")
+
+
+class ForwardAnswer(PointsAnswer):
     """The outputs."""
 
     outputs: dict[str, TensorOut]
@@ -185,7 +243,7 @@ class LinearizeAnswer(OperationAnswer):
     reason: str = Field(default="", description="Only if there is none: why.")
 
 
-class GradientsAnswer(OperationAnswer):
+class GradientsAnswer(PointsAnswer):
     """The outputs, and one entry per order."""
 
     outputs: dict[str, TensorOut]
@@ -193,7 +251,7 @@ class GradientsAnswer(OperationAnswer):
     absent: list[Absences] = Field(default=[], description="Only if a gradient is null: why, one entry per order.")
 
 
-class VjpAnswer(OperationAnswer):
+class VjpAnswer(PointsAnswer):
     """The cotangents of the inputs; with ``batched``, along a leading axis."""
 
     outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
@@ -201,42 +259,33 @@ class VjpAnswer(OperationAnswer):
     absent: Absences = ABSENT
 
 
-class JvpAnswer(OperationAnswer):
+class JvpAnswer(PointsAnswer):
     """The tangents of the outputs; with ``batched``, along a leading axis."""
 
     tangents: dict[str, TensorOrNull]
     absent: Absences = ABSENT
 
 
-class JacobianAnswer(OperationAnswer):
+class JacobianAnswer(PointsAnswer):
     """Blocks ``[output][input]`` of shape ``(*output, *input)``."""
 
     jacobian: dict[str, dict[str, TensorOrNull]]
     absent: dict[str, Absences] = ABSENT
 
 
-class HvpAnswer(OperationAnswer):
+class HvpAnswer(PointsAnswer):
     """Products ``[input]``; with ``batched``, along a leading axis."""
 
     products: dict[str, TensorOrNull]
     absent: Absences = ABSENT
 
 
-class HessianAnswer(OperationAnswer):
+class HessianAnswer(PointsAnswer):
     """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input."""
 
     hessian: dict[str, dict[str, TensorOrNull]] = Field(default={}, description="Unless the request has `diagonal`.")
     diagonal: dict[str, TensorOrNull] = Field(default={}, description="If the request has `diagonal`.")
     absent: dict[str, Absences | Reason] = ABSENT
-
-
-class ProblemEntry(BaseModel):
-    """One error."""
-
-    loc: list[str | int] = Field(description="The location in the request.")
-    message: str
-    expected: str
-    got: str
 
 
 class Problem(BaseModel):

@@ -14,17 +14,18 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 import orjson
 
-from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec, check_values
+from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec, check_values, decode_inputs
 from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
 from app.autodiff.point import Point, Spec
-from app.errors import Unprocessable
+from app.errors import Unprocessable, wrong
 from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
 from app.requests.fields import validated
+from app.requests.points import AtPoints, points_in
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.runtime.owned_cache import OwnedCache
@@ -41,6 +42,8 @@ KEPT, MAX_KEY = 1024, 4096
 SHAPES = 8
 # The most multiply-adds of short work, which takes milliseconds.
 SHORT_COST = 1 << 24
+# The most points of short work.
+FEW = 16
 
 _SHAPE = attrgetter("shape")
 
@@ -122,6 +125,8 @@ class Plan:
         The result of the work passes through ``finish``, if any, and then through ``write``. If ``write`` depends only
         on the plan and on ``form``, its responses are written by the layout of an earlier one, if possible.
         """
+        if self.request.points:
+            return self.call_at_points(fields, write, counters)
         by_field: dict[str, dict[str, Array]] = {}
         decoded: Fields = by_field
         tensors: list[Array] | None = []
@@ -134,6 +139,47 @@ class Plan:
                         tensors.append(tensor)
         except (Unprocessable, KeyError):
             decoded, tensors = fields, None  # to bind them reports all errors
+        point, work, is_long, shaped = self._at(decoded, tensors)
+        if finish is not None:
+            finish_here = partial(finish, point)
+            work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
+        if isinstance(work, Evaluation):
+            written = shaped.written if shaped is not None and form else {}
+            write = partial(_write, work.finish, write, written, form)
+        return Call(self.owner, work, is_long, write, counters, sources)
+
+    def call_at_points(
+        self,
+        fields: Fields,
+        write: Callable[[Any], Reply],
+        counters: Counters,
+        *,
+        finish: Callable[[Point, Any], Any] | None = None,
+    ) -> Call:
+        """Return the call for tensors with a leading axis of points; ``write`` gets ``points.Answers``.
+
+        The result at each point passes through ``finish``, if any. Raises ``Unprocessable`` for invalid tensors.
+        """
+        inputs = decode_inputs(self.spec.op, fields["inputs"], self.spec.inputs.dtypes, decode)
+        if not inputs:
+            bind_inputs(self.spec, inputs, decode)  # it reports what is missing
+        tensors = {("inputs", slot): tensor for slot, tensor in inputs.items()}
+        for name, values in self._directions(fields).items():
+            tensors |= {(name, slot): tensor for slot, tensor in (values or {}).items()}
+
+        def bind(decoded: Fields, tensors: Sequence[Array]) -> tuple[Point, Work]:
+            return self._at(decoded, tensors)[:2]
+
+        work = AtPoints(tensors, points_in(tensors), bind, self.request.partial, finish)
+        is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
+        return Call(self.owner, work, is_long, write, counters)
+
+    def _at(self, decoded: Fields, tensors: Sequence[Array] | None) -> tuple[Point, Work, bool, _Shaped | None]:
+        """Return the point of tensors, its work, whether that is long, and what is known of their shapes.
+
+        ``decoded`` has the tensors by field and name; ``None`` in place of the tensors if they are not valid. Raises
+        ``Unprocessable``.
+        """
         shapes = None if tensors is None else tuple(map(_SHAPE, tensors))
         shaped = None if shapes is None else self._by_shapes.pop(shapes, None)
         if tensors is None or shaped is None or shaped.evaluation.packed[0].why_not:
@@ -152,27 +198,26 @@ class Plan:
             self._by_shapes[shapes] = shaped
             if len(self._by_shapes) > SHAPES:
                 self._by_shapes.popitem(last=False)
-        if finish is not None:
-            finish_here = partial(finish, point)
-            work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
-        if isinstance(work, Evaluation):
-            written = shaped.written if shaped is not None and form else {}
-            write = partial(_write, work.finish, write, written, form)
-        return Call(self.owner, work, is_long, write, counters, sources)
+        return point, work, is_long, shaped
 
     def work(self, fields: Fields) -> tuple[Point, Work]:
         """Return the point of a request, and its work there; raises ``Unprocessable`` for invalid tensors.
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
-        operation, spec, directions = self.operation, self.spec, dict[str, dict[str, Array] | None]()
-        point = bind_inputs(spec, fields["inputs"], decode)
-        for name, side in operation.directions.items():
-            values, slots = fields.get(name), spec.inputs if side == "inputs" else spec.outputs
-            directions[name] = None if values is None else bind_directions(values, slots, decode, name)
+        operation, point = self.operation, bind_inputs(self.spec, fields["inputs"], decode)
+        directions = self._directions(fields)
         if None in point.output_shapes.values():
             return point, lambda checkpoint: run(operation.work(self, point, directions), checkpoint)
         return point, operation.work(self, point, directions)
+
+    def _directions(self, fields: Fields) -> Directions:
+        """Return the directions of a request; raises ``Unprocessable``."""
+        found = dict[str, dict[str, Array] | None]()
+        for name, side in self.operation.directions.items():
+            values, slots = fields.get(name), self.spec.inputs if side == "inputs" else self.spec.outputs
+            found[name] = None if values is None else bind_directions(values, slots, decode, name)
+        return found
 
 
 def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool) -> _Shaped | None:
@@ -258,6 +303,9 @@ class Plans:
 
     def _make(self, operation: Operation, op: Op, bare: Fields) -> Plan:
         request, engine = validated(bare, operation.request), self._engine
+        if isinstance(request, models.PointsRequest) and request.partial and not request.points:
+            message = "only some of many points can fail"
+            raise wrong(("partial",), message, expected='"points": true with it', got="partial alone")
         op = variant_of(op, request.inputs)
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.

@@ -104,13 +104,16 @@ class Derivative:
             (i, slot.dtypes[0], slot.name) for i, slot in slots if len(slot.dtypes) == 1 and slot.dtypes[0] in INTEGERS
         ]
 
-    def types(self, inputs: Sequence[TensorType], *, batched: bool = False) -> list[TensorType]:
+    def types(self, inputs: Sequence[TensorType], *, batched: bool = False, points: bool = False) -> list[TensorType]:
         """Return the types of the results for inputs of these types, without a request.
 
-        If ``batched``, the directions of the last derivation and the results have a leading axis. Raises
-        ``BadArgument``.
+        If ``batched``, the directions of the last derivation and the results have a leading axis. With ``points``, all
+        inputs and results have one, before that. Raises ``BadArgument``.
         """
         self._check_arity(len(inputs))
+        if points:
+            of_one = self.types([TensorType(t.shape[1:], t.dtype) for t in inputs], batched=batched)
+            return [TensorType((inputs[0].shape[0], *t.shape), t.dtype) for t in of_one]
         if not self.path:
             return output_types(self.remote.contract(), self.remote.attrs, inputs)
         at = inputs[: self.parent.arity]

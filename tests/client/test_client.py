@@ -8,6 +8,7 @@ import pickle
 import sys
 from array import array
 from contextlib import aclosing, closing
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -104,6 +105,33 @@ def test_every_operation(api) -> None:
     np.testing.assert_array_equal(op.hessian(x, diagonal=True).diagonal["x"], [2, 2])
     batched = op.vjp(x, cotangents={"y": np.eye(2)}, batched=True)
     np.testing.assert_array_equal(batched.gradients["x"], [[2, 0], [0, 6]])
+
+
+def test_many_points_in_one_call(api, service) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 3, 3))
+    x += x.transpose(0, 2, 1)
+    op = api.op("self_adjoint_eig")
+    for call in (op.vjp, op.gradients, partial(op.hvp, vectors=x[0])):
+        many = partial(op.hvp, vectors=x[:1].repeat(4, 0)) if isinstance(call, partial) else call
+        found, ones = many(x, points=True), [call(a) for a in x]
+        for name in ("gradients", "products"):
+            if hasattr(found, name):
+                whole, parts = getattr(found, name), [getattr(one, name) for one in ones]
+                whole, parts = (whole[0], [part[0] for part in parts]) if isinstance(whole, list) else (whole, parts)
+                np.testing.assert_array_equal(whole["a"], [part["a"] for part in parts])
+        assert found.failed == {}
+    x[2] = np.nan
+    with pytest.raises(pullback.Unprocessable, match="point 2: "):
+        op.forward(x, points=True)
+    found = op.forward(x, points=True, partial=True)
+    assert isinstance(found.failed[2], pullback.Unprocessable)
+    assert np.isnan(found["w"]).all(1).tolist() == [False, False, True, False]
+
+    async def main() -> pullback.Gradients:
+        async with pullback.AsyncClient(str(service.url)) as client:
+            return await client.op("self_adjoint_eig").vjp(x, points=True, partial=True)
+
+    assert list(asyncio.run(main()).failed) == [2]
 
 
 def test_numeric_derivatives_have_error_bars(api) -> None:

@@ -168,8 +168,9 @@ def test_same_finds_differences() -> None:
     "page", [PYTHON_CLIENT, GRADIENT_CHECKS, HTTP_API, "docs/graphs.md", "docs/expensive-functions.md"]
 )
 def test_the_python_example_prints_the_output_on_the_page(page: str, service: Service) -> None:
-    [program], [*_, output] = blocks(page, "python"), blocks(page, "text")
-    assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
+    programs, texts = blocks(page, "python"), blocks(page, "text")
+    for program, output in zip(programs, texts[-len(programs) :], strict=True):
+        assert run([sys.executable, "-W", "error", "-c", program], service.url) == output
 
 
 def test_the_check_of_a_wrong_op_prints_the_output_on_the_page(serve: Serve, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pullback.jax
 LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0], np.int32)
 SYMMETRIC = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]])
 FEATURES, ROIS = np.arange(32.0).reshape(1, 4, 4, 2), np.array([[0.0, 0, 0, 3, 3], [0, 1, 1, 2, 3]])
+MATRICES = np.arange(12.0).reshape(3, 2, 2) / 7
 MODES = [jax.jacfwd, jax.jacrev]
 
 
@@ -105,7 +106,8 @@ def test_vmap_of_points_directions_and_both(remote) -> None:
     for name, ours, theirs, arrays in [
         ("elementwise", remote("log1pexp"), softplus, [np.array([[-0.5, 0.25], [2.0, 1.0], [0.0, 3.0]])]),
         ("leading axis", remote("softmax_cross_entropy"), cross_entropy, [LOGITS * np.ones((3, 1, 1)), LABELS]),
-        ("none", remote("safe_norm"), jnp.linalg.norm, [np.array([[-0.5, 0.25], [2.0, 1.0], [1.0, 3.0]])]),
+        ("leading axes", remote("safe_norm"), jnp.linalg.norm, [np.array([[-0.5, 0.25], [2.0, 1.0], [1.0, 3.0]])]),
+        ("none", remote("matmul"), jnp.matmul, [MATRICES, MATRICES[0]]),
     ]:
         axes, xs = [0, *(None for _ in arrays[1:])], list(map(jnp.array, arrays))
         first = jax.jacrev(lambda *a, f=ours: jnp.sum(f(*a)))
@@ -115,6 +117,21 @@ def test_vmap_of_points_directions_and_both(remote) -> None:
             np.testing.assert_allclose(got, jax.vmap(g, axes)(*xs), atol=1e-7, err_msg=name)
     nested = jax.vmap(jax.vmap(remote("log1pexp")), 1)(jnp.array([[0.5, 1.0]]))
     np.testing.assert_allclose(nested, softplus(jnp.array([[0.5], [1.0]])))
+
+
+def test_derivatives_of_points_and_of_points_of_points(remote) -> None:
+    product, a = remote("matmul"), jnp.array(MATRICES)
+
+    def loss(f: Any, a: Any) -> Any:
+        return (jax.vmap(lambda a: f(jnp.sin(a), a.T))(a) ** 3).sum()
+
+    for way in (jax.grad, jax.hessian, lambda f: jax.vmap(jax.grad(f)), lambda f: jax.grad(lambda a: f(a[0]))):
+        given = jnp.stack([a, a + 1]) if way not in (jax.grad, jax.hessian) else a
+        found, want = (jax.jit(way(partial(loss, f)))(given) for f in (product, jnp.matmul))
+        np.testing.assert_allclose(found, want, atol=1e-9)
+    inner = lambda f: lambda a: (jax.vmap(jax.jacrev(lambda a: f(a, a)))(a) ** 2).sum()  # noqa: E731
+    np.testing.assert_allclose(jax.grad(inner(product))(a), jax.grad(inner(jnp.matmul))(a))
+    assert jax.vmap(product)(a[:0], a[:0]).shape == (0, 2, 2)
 
 
 def test_scan_remat_and_control_flow(remote) -> None:
@@ -223,6 +240,9 @@ def test_vmaps_are_one_request(remote, count) -> None:
     assert count() == 1
     jax.block_until_ready(jax.jit(jax.vmap(s, (0, None)))(jnp.stack([x, x, x]), LABELS))
     assert count() == 1
+    for f, most in ((jax.vmap(remote("matmul")), 1), (jax.vmap(jax.jacrev(remote("matmul"))), 2)):
+        jax.block_until_ready(jax.jit(f)(jnp.array(MATRICES), jnp.array(MATRICES)))
+        assert count() <= most
 
 
 def test_equal_functions_share_a_compilation(remote) -> None:

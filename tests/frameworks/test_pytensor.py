@@ -28,6 +28,7 @@ LOGITS, LABELS = np.array([[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]]), np.array([2, 0
 SYMMETRIC = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]])
 FEATURES, ROIS = np.arange(32.0).reshape(1, 4, 4, 2), np.array([[0.0, 0, 0, 3, 3], [0, 1, 1, 2, 3]])
 X = np.array([-0.5, 0.25, 2.0])
+X_X = np.arange(9.0).reshape(3, 3)
 S = 1 / (1 + np.exp(-X))
 # All rewrites, and no compilation, which takes seconds.
 compiled = partial(pytensor.function, mode=Mode(linker="py", optimizer="fast_run"), on_unused_input="ignore")
@@ -191,6 +192,10 @@ def test_a_batch_along_a_leading_axis_is_one_request(remote, count) -> None:
 
 def test_a_batch_of_an_elementwise_op_is_one_request(remote, count) -> None:
     point, points = pt.dvector("point"), pt.dmatrix("points")
+    a, many = pt.dmatrix("a"), pt.dtensor3("many")
+    product = pytensor.graph.replace.vectorize_graph(pytensor.grad(remote("matmul")(a, X_X).sum(), a), {a: many})
+    np.testing.assert_allclose(compiled([many], product)(np.ones((4, 3, 3))), np.ones((4, 3, 3)) @ X_X.T)
+    assert count() <= 2  # the value too, for its shape
     y = pytensor.graph.replace.vectorize_graph(remote("log1pexp")(point), {point: points})
     function = compiled([points], [y, pytensor.grad(y.sum(), points)])
     np.testing.assert_allclose(function(np.stack([X, X + 1]))[1][0], S)

@@ -1,5 +1,6 @@
 """pullback.torch: PyTorch's own proofs of derivatives, torch.func, compilers, and how many requests they take."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pullback.torch
 LOGITS, LABELS = [[1.0, -0.5, 2.0], [0.25, 0.0, -3.0]], [2, 0]
 SYMMETRIC = [[2.0, 1.0, 0.0], [1.0, 3.0, -1.0], [0.0, -1.0, 5.0]]
 FEATURES, ROIS = np.arange(32.0).reshape(1, 4, 4, 2), [[0.0, 0, 0, 3, 3], [0, 1, 1, 2, 3]]
+MATRICES = (np.arange(12.0).reshape(3, 2, 2) / 7).tolist()
 MODES = [jacfwd, jacrev]
 softplus = torch.nn.functional.softplus
 
@@ -92,12 +94,18 @@ def test_vmap_of_points_directions_and_both(remote) -> None:
         (remote("log1pexp"), softplus, [points]),
         (remote("softmax_cross_entropy"), cross_entropy, [logits, labels]),
         (remote("safe_norm"), torch.linalg.norm, [points]),
+        (remote("matmul"), torch.matmul, [tensor(MATRICES), tensor(MATRICES[0])]),
     ]:
         dims = (0, *(None for _ in given[1:]))
         total, want = (lambda *a, f=f: f(*a).sum() for f in (ours, theirs))
         for f, g in [(ours, theirs), (grad(total), grad(want)), (hessian(total), hessian(want))]:
             assert_close(vmap(f, dims)(*given), vmap(g, dims)(*given))
     assert_close(vmap(vmap(remote("log1pexp")), 1)(points), softplus(points).T)
+    # The derivatives of a vmap of points, and of their Jacobians.
+    a = tensor(MATRICES)
+    for of in (lambda f, a: vmap(f)(a, a).pow(3).sum(), lambda f, a: vmap(jacrev(f))(a, a).pow(2).sum()):
+        found, expected = (grad(partial(of, f))(a) for f in (remote("matmul"), torch.matmul))
+        assert_close(found, expected)
     # The gradient of a vmap of directions at one shared point.
     f, x = remote("log1pexp"), points[0]
     third = lambda f: grad(lambda x: vmap(vjp(f, x)[1])(torch.eye(2).double())[0].pow(2).sum())(x)  # noqa: E731

@@ -38,6 +38,8 @@ VALUES: dict[str, Any] = {
     "batched": False,
     "outputs": True,
     "diagonal": True,
+    "points": False,
+    "partial": False,
 }
 
 

@@ -45,7 +45,7 @@ CHECKED: Mapping[str, Any] = {
     "budget_s": -1,
 }
 REQUESTS: Mapping[str, Mapping[str, Any]] = {
-    "/v1/ops/square/forward": COMMON,
+    "/v1/ops/square/forward": {**COMMON, "points": True, "partial": True},
     "/v1/ops/square/gradients": {**COMMON, "order": 1, "cotangents": {"y": [1.0, 1.0]}, "wrt": ["x"]},
     "/v1/ops/square/vjp": {**COMMON, "cotangents": {"y": [1.0, 1.0]}, "wrt": ["x"], "batched": False, "outputs": True},
     "/v1/ops/square/jvp": {**COMMON, "tangents": ONE, "batched": False},

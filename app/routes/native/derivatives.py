@@ -17,6 +17,7 @@ from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Operation, Plan, Plans, Tree
+from app.requests.points import Answers
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
@@ -165,7 +166,10 @@ class OperationHandler:
 
 
 def _write(target: Format, plan: Plan, result: Any) -> Reply:
-    return target.write(plan.operation.tree(plan, result), plan.request.encoding, {})
+    others = dict[str, Any]()
+    if isinstance(result, Answers):
+        others, result = {"failed": result.document()} if plan.request.partial else {}, result.result
+    return target.write(plan.operation.tree(plan, result), plan.request.encoding, others)
 
 
 async def answer_in_formats(

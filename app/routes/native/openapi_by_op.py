@@ -97,8 +97,9 @@ def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     """Return the schemas of the fields that depend on the op."""
     floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
     xs, ys = differentiable(op, op.inputs), differentiable(op, op.outputs)
+    points = int("points" in endpoint.request["properties"])
     found: dict[str, Schema] = {
-        "inputs": {**_tensors(op.inputs), "required": [slot.name for slot in op.inputs if not slot.optional]},
+        "inputs": {**_tensors(op.inputs, points), "required": [slot.name for slot in op.inputs if not slot.optional]},
         "attrs": without_defaults(attrs_schema(op.attrs)),
         "dtype": {"type": "string", "enum": floats if endpoint.name == "verify" else list(op.dtypes)},
         "dtypes": {**_choice(floats), "maxItems": len(FLOATS)},
@@ -109,8 +110,8 @@ def _fields(op: Op, endpoint: _Endpoint) -> dict[str, Schema]:
     }
     for field in (*_ALONG_INPUTS, "cotangents"):
         slots = ys if field == "cotangents" else xs
-        is_batched = _BATCHED.get(endpoint.name) == field
-        found[field] = _tensors(slots, is_batched=is_batched) | {"minProperties": 1} if slots else {"type": "null"}
+        axes = points + (_BATCHED.get(endpoint.name) == field)
+        found[field] = _tensors(slots, axes) | {"minProperties": 1} if slots else {"type": "null"}
     if not op.batching_varies and op.batching != "elementwise":
         found["diagonal"] = {"type": "boolean", "const": False}
     return found
@@ -120,31 +121,31 @@ def _choice(names: Sequence[str]) -> Schema:
     return {"type": "array", "items": {"type": "string", "enum": list(names)}, "minItems": 1}
 
 
-def _tensors(slots: Sequence[Input | Output], *, is_batched: bool = False) -> Schema:
-    properties = {slot.name: {**ref(_name(slot, is_batched=is_batched)), "description": slot.doc} for slot in slots}
+def _tensors(slots: Sequence[Input | Output], axes: int) -> Schema:
+    properties = {slot.name: {**ref(_name(slot, axes)), "description": slot.doc} for slot in slots}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _tensor_components(op: Op) -> dict[str, Schema]:
-    """Return the schemas of the tensors of an op, without and with a leading axis of directions."""
+    """Return the schemas of the tensors of an op, without and with leading axes of points and of directions."""
     found: dict[str, Schema] = {}
     for slot in (*op.inputs, *op.outputs):
-        for is_batched in (False, True):
-            ranks = _ranks(slot, is_batched=is_batched)
+        for axes in (0, 1, 2):
+            ranks = _ranks(slot, axes)
             forms = [*untyped(kind_of(slot.dtypes), ranks), *typed(slot.dtypes, ranks)]
-            found[_name(slot, is_batched=is_batched)] = {"anyOf": forms}
+            found[_name(slot, axes)] = {"anyOf": forms}
     return found
 
 
-def _ranks(slot: Input | Output, *, is_batched: bool) -> range:
-    """Return the ranks that a slot may have; ``is_batched``: or one rank more."""
+def _ranks(slot: Input | Output, axes: int) -> range:
+    """Return the ranks that a slot may have, with up to so many axes in front of its own."""
     rank = len(slot.shape) - ("..." in slot.shape)
-    return range(rank, MAX_RANK + 1 if "..." in slot.shape else rank + 1 + is_batched)
+    return range(rank, MAX_RANK + 1 if "..." in slot.shape else min(rank + axes, MAX_RANK) + 1)
 
 
-def _name(slot: Input | Output, *, is_batched: bool) -> str:
+def _name(slot: Input | Output, axes: int) -> str:
     """Return the name of the component of a slot, which slots of the same dtypes and ranks share."""
-    ranks = _ranks(slot, is_batched=is_batched)
+    ranks = _ranks(slot, axes)
     return f"{'-'.join(slot.dtypes)}-rank-{ranks[0]}-{ranks[-1]}"
 
 
