@@ -6,7 +6,7 @@
     ├── Malformed             400     the body does not match its content type, or the request is not HTTP
     │   └── WrongHost         400     the request does not have one valid Host
     ├── Unauthorized          401     no valid key
-    ├── Forbidden             403     a page of a foreign origin, a foreign host, or what is disabled
+    ├── Forbidden             403     a page of a foreign origin, a foreign host, beyond a key, or what is disabled
     ├── NotFound              404     no such path, op or operation
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
@@ -15,7 +15,7 @@
     ├── TargetTooLong         414     the target is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
     ├── Unprocessable         422     a well-formed document with invalid content
-    ├── TooManyRequests       429     too many requests in progress with the same key: try again
+    ├── TooManyRequests       429     too many requests with the same key: try again
     ├── HeadTooLarge          431     the headers are over the byte limit
     ├── OpFailed              500     the op failed, or returned an invalid gradient
     ├── InternalError         500     a fault of the service itself
@@ -119,7 +119,7 @@ class Unauthorized(PullbackError):
 
 
 class Forbidden(PullbackError):
-    """The request comes from a page of a foreign origin, names a foreign host, or asks for what is disabled."""
+    """The request is from a page of a foreign origin, to a foreign host, beyond its key, or for what is disabled."""
 
     status, title = 403, "Forbidden"
 
@@ -173,13 +173,13 @@ class Unprocessable(PullbackError):
 
 
 class TooManyRequests(PullbackError):
-    """The caller has too many requests in progress: try again after ``Retry-After`` seconds."""
+    """The caller has sent too many requests: try again after ``Retry-After`` seconds."""
 
     status, title = 429, "Too many requests"
 
-    def __init__(self, detail: str) -> None:
-        """Store the limit."""
-        super().__init__(detail, headers={"Retry-After": "1"})
+    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
+        """Store the limit, and when to try again."""
+        super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
 
 
 class TargetTooLong(PullbackError):

@@ -102,7 +102,7 @@ class FastPath:
 
     def end(self, request: PendingRequest) -> None:
         """Forget a request, which takes the general path."""
-        self._pending.end(request)
+        self._pending.give_up(request)
         if request.on_release is not None:
             request.on_release()
 
@@ -154,11 +154,12 @@ class FastPath:
             request.columns = columns
             request.units, request.owner = request.template.size, request.template.call.owner
             if self._keys is not None:
-                name = self._keys.name_of(request.authorization)
-                self._keys.enter(name)
-                request.key = name
+                grant = self._keys.grant_of(request.authorization)
+                # All templates are of calls: checks and graphs have none.
+                self._keys.enter(grant, "call")
+                request.key = grant.name
                 if isinstance(request.template.call.packing, Whole):
-                    request.owner += f" (key {name})"
+                    request.owner += f" (key {grant.name})"
         except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
             return False
         request.read_s = time.perf_counter() - began
@@ -221,5 +222,5 @@ class FastPath:
     def leave(self, request: PendingRequest) -> None:
         """Leave a request to the general path, unless it is done."""
         if not request.is_done:
-            self._pending.end(request)
+            self._pending.give_up(request)
             request.connection.release(request.candidate)

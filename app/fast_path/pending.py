@@ -108,7 +108,7 @@ class Pending:
                     yield request
 
     def end(self, request: PendingRequest) -> None:
-        """End a request, which has been answered, or takes the general path."""
+        """End a request."""
         if self._partial:
             self._partial.pop(request, None)
         request.is_done = True
@@ -116,6 +116,12 @@ class Pending:
         self._lifecycle.in_flight -= 1
         if request.key and self._keys is not None:
             self._keys.leave(request.key)
+
+    def give_up(self, request: PendingRequest) -> None:
+        """End a request, which takes the general path: there it is counted for its key."""
+        self.end(request)
+        if request.key and self._keys is not None:
+            self._keys.give_back(request.key)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""

@@ -14,7 +14,7 @@ from app.http.deadlines import Deadline, Deadlines, seconds_of
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT
-from app.http.request import REQUEST, Request, needs_key
+from app.http.request import REQUEST, Request, needs_key, scope_of
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
 from app.telemetry.counters import Counters
@@ -104,10 +104,10 @@ class FrontDoor:
             if not is_usual or origin is not None:
                 self._origins.check(request, host, origin)
             if self._keys is not None and needs_key(request.path):
-                request.key = name = self._keys.name_of(request.headers.get(b"authorization", b""))
-                request.owner_suffix = f" (key {name})"
-                self._keys.enter(name)
-                key = name
+                grant = self._keys.grant_of(request.headers.get(b"authorization", b""))
+                request.key, request.owner_suffix = grant.name, f" (key {grant.name})"
+                self._keys.enter(grant, scope_of(request.method, request.path))
+                key = grant.name
             if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
                 deadline.shorten(seconds_of(milliseconds))
             await self._route(request)

@@ -1,15 +1,13 @@
-"""The file of keys: a line ``name:sha256`` for each key, as ``pullback key new NAME`` prints it."""
+"""The file of keys: a line for each key, as ``pullback key new NAME`` prints it."""
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from app.errors import CannotStart
-from pullback.keys import NAME
+from pullback.keys import Grant, read_grant
 
-LINE = re.compile(rf"({NAME.pattern}):([0-9a-fA-F]{{64}})")
 MAX_FILE, MAX_KEYS = 1 << 20, 1000
 
 logger = logging.getLogger("pullback")
@@ -18,14 +16,14 @@ logger = logging.getLogger("pullback")
 class KeyFile:
     """A file of keys that is read again when it changes. While it is invalid, the previous keys stay valid.
 
-    ``digests`` has the SHA-256 of each key by its name.
+    ``grants`` are those of the keys by their names.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the file; raises ``CannotStart`` if that fails."""
         self._path, self._stamp = path, _stamp(path)
         try:
-            self.digests = read_keys(path)
+            self.grants = read_keys(path)
         except (OSError, ValueError) as error:
             raise CannotStart(f"PULLBACK_KEYS_FILE: {_reason(path, error)}") from error
 
@@ -37,11 +35,11 @@ class KeyFile:
             return False
         self._stamp = stamp
         try:
-            self.digests = read_keys(self._path)
+            self.grants = read_keys(self._path)
         except (OSError, ValueError) as error:
             logger.error("PULLBACK_KEYS_FILE: %s; the previous keys stay valid", _reason(self._path, error))
             return False
-        logger.info("PULLBACK_KEYS_FILE: read %d keys again", len(self.digests))
+        logger.info("PULLBACK_KEYS_FILE: read %d keys again", len(self.grants))
         return True
 
 
@@ -75,34 +73,35 @@ class KeyFileCopy:
     def _write(self) -> None:
         self._copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         written = self._copy.with_suffix(".new")
-        written.write_text("".join(f"{name}:{digest.hex()}\n" for name, digest in self._file.digests.items()))
+        written.write_text("".join(f"{grant.line}\n" for grant in self._file.grants.values()))
         written.replace(self._copy)
 
 
-def read_keys(path: Path) -> Mapping[str, bytes]:
-    """Return the digests of a file of keys by name.
+def read_keys(path: Path) -> Mapping[str, Grant]:
+    """Return the grants of a file of keys by the names of the keys.
 
-    Raises ``OSError``, and ``ValueError`` for an invalid file. Errors do not quote lines: one may be a key by mistake.
+    Raises ``OSError``, and ``ValueError`` for an invalid file.
     """
     with path.open("rb") as file:
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ValueError(f"expected at most {MAX_FILE} bytes, got more")
-    digests: dict[str, bytes] = {}
+    grants, digests = dict[str, Grant](), set[bytes]()
     for number, line in enumerate(content.decode().splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        match = LINE.fullmatch(text)
-        if match is None:
-            raise ValueError(f"line {number}: expected NAME:SHA256, as `pullback key new NAME` prints it")
-        name, digest = match[1], bytes.fromhex(match[2])
-        if name in digests or digest in digests.values():
+        try:
+            grant = read_grant(text)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        if grant.name in grants or grant.digest in digests:
             raise ValueError(f"line {number}: expected a name and a key that no other line has")
-        digests[name] = digest
-    if len(digests) > MAX_KEYS:
-        raise ValueError(f"expected at most {MAX_KEYS} keys, got {len(digests)}")
-    return digests
+        grants[grant.name] = grant
+        digests.add(grant.digest)
+    if len(grants) > MAX_KEYS:
+        raise ValueError(f"expected at most {MAX_KEYS} keys, got {len(grants)}")
+    return grants
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -36,6 +36,17 @@ MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
+def scope_of(method: str, path: str) -> str:
+    """Return the scope of a request."""
+    if path == "/metrics":
+        return "operate"
+    if method not in ("GET", "HEAD") and (path == "/v1/graphs" or path.startswith("/v1/graphs/")):
+        return "post"
+    if path == "/v1/checks" or (path.startswith("/v1/ops/") and path.endswith(("/check", "/verify"))):
+        return "check"
+    return "call"
+
+
 def needs_key(path: str) -> bool:
     """Return whether a path needs a key where the service has keys."""
     return not path.startswith((HEALTH, f"{EXPLORER}/")) and path not in ("/", EXPLORER)

@@ -14,11 +14,17 @@ The line for the service's file, PULLBACK_KEYS_FILE:
 {line}"""
 
 
-def new(name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in logs and metrics.")]) -> None:
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in logs and metrics.")],
+    terms: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TERM]...", help="What limits it: until=2027-06-30, may=call,check, rate=100/s."),
+    ] = None,
+) -> None:
     """Make a key, and print it with its line for the service's file of keys."""
     key = new_key()
     try:
-        line = line_for(name, key)
+        line = line_for(name, key, terms or ())
     except ValueError as error:
         raise BadArgument(str(error)) from None
     print(ANSWER.format(key=key, line=line))

@@ -38,6 +38,11 @@ def test_a_new_key_and_its_line(run) -> None:
     assert key != other
 
 
+def test_the_terms_of_a_new_key(run) -> None:
+    assert run("key", "new", "alice", "may=call", "rate=9/min").out.splitlines()[3].endswith(" may=call rate=9/min")
+    assert "until: expected a day, such as 2027-06-30" in run("key", "new", "alice", "until=June").error
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "#", "-x", "a" * 65, "a\n"])
 def test_an_invalid_name_of_a_key(run, name: str) -> None:
     assert "expected a name of at most 64 letters" in run("key", "new", "--", name).error

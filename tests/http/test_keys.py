@@ -14,12 +14,22 @@ import httpx
 import pytest
 
 import pullback
-from app.errors import CannotStart
+from app.errors import CannotStart, TooManyRequests
 from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile, KeyFileCopy
+from app.http.keys import Keys
 from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S
 
 ALICE, BOB = "pullback_Of-Alice-0123", "pullback_Of-Bob-4567"
+# Other keys, and what limits them.
+LIMITED = {
+    "past": ["until=2020-02-29"],
+    "future": ["until=2999-12-31", "may=call,operate"],
+    "caller": ["may=call"],
+    "checker": ["may=check,post"],
+    "seldom": ["rate=12/h"],
+}
+KEYS = {name: f"pullback_Of-{name}-0123" for name in LIMITED}
 SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}
@@ -49,7 +59,10 @@ PATHS = (
 @pytest.fixture(scope="module")
 def keys_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "keys"
+    lines = [line_for(name, KEYS[name], terms) for name, terms in LIMITED.items()]
     path.write_text(f"# who may come in\n{line_for('alice', ALICE)}  # until June\n\n{line_for('bob', BOB)}\n")
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
     return path
 
 
@@ -116,6 +129,54 @@ def test_a_key_lets_in(anybody, header):
     for path in ("/v1/ops", "/docs", "/metrics", "/Info", "/v2", "/tesseract/square/health"):
         assert anybody.get(path, headers=header).status_code == 200, path
     assert anybody.post(SQUARE, content=REQUEST, headers={**JSON, **header}).json()["outputs"]["y"]["data"] == [1, 4]
+
+
+def test_a_key_is_valid_until_its_last_day(anybody):
+    answer = anybody.get("/v1/ops", headers=bearer(KEYS["past"]))
+    assert answer.status_code == 401
+    assert answer.json()["detail"].startswith("expected a valid key, got past, which has expired")
+    assert anybody.get("/metrics", headers=bearer(KEYS["future"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "path", "status"),
+    [
+        ("caller", "GET", "/v1/ops", 200),
+        ("caller", "GET", "/metrics", 403),
+        ("caller", "HEAD", "/metrics", 403),
+        ("caller", "POST", "/v1/checks", 403),
+        ("caller", "POST", "/v1/ops/square/check", 403),
+        ("caller", "POST", "/v1/ops/square.vjp/chec%6b", 403),
+        ("caller", "POST", "/v1/ops/square/verify", 403),
+        ("caller", "POST", "/v1/graphs", 403),
+        ("caller", "GET", "/v1/graphs/none", 404),
+        ("checker", "POST", "/v1/ops/square/verify", 415),
+        ("checker", "POST", "/v1/graphs", 415),
+        ("checker", "POST", SQUARE, 403),
+        ("checker", "POST", "/Evaluate", 403),
+        ("checker", "POST", "/v2/models/square/infer", 403),
+        ("checker", "POST", "/tesseract/square/apply", 403),
+        ("future", "GET", "/metrics", 200),
+        ("future", "POST", "/v1/checks", 403),
+    ],
+)
+def test_a_key_is_for_its_scopes(anybody, name, method, path, status):
+    answer = anybody.request(method, path, headers=bearer(KEYS[name]))
+    assert answer.status_code == status, answer.text
+    if status == 403 and method != "HEAD":
+        assert f"got {name}, which is for " in answer.text
+
+
+def test_a_key_has_a_rate(anybody):
+    """The first requests take the general path, the next ones the fast path, and those that overflow both."""
+    headers = {**JSON, **bearer(KEYS["seldom"])}
+    numbers = [*range(8), "1e30", "2e30", "3e30", "4e30"]
+    bodies = [f'{{"inputs":{{"x":[1,{x}]}}}}'.encode() for x in numbers]
+    assert [anybody.post(SQUARE, content=body, headers=headers).status_code for body in bodies] == [200] * 12
+    answer = anybody.post(SQUARE, content=REQUEST, headers=headers)
+    assert answer.status_code == 429
+    assert answer.json()["detail"] == "expected at most 12 requests in 3600 s with the key seldom, got more"
+    assert 0 < int(answer.headers["retry-after"]) <= 300
 
 
 @pytest.mark.parametrize(
@@ -220,7 +281,7 @@ def test_a_changed_file_is_read_again(guarded, keys_file, anybody):
     wait_for_status(anybody, carol, 200)
     # A key instead of its digest, by mistake: nothing changes, and the log does not show it.
     keys_file.write_text(f"{before}carol:{carol}\n")
-    assert "line 5: expected NAME:SHA256" in wait_for_log(guarded, "the previous keys stay valid")
+    assert "line 10: expected NAME:SHA256" in wait_for_log(guarded, "the previous keys stay valid")
     assert carol not in guarded.log()
     assert anybody.get("/v1/ops", headers=bearer(carol)).status_code == 200
     keys_file.unlink()
@@ -284,6 +345,14 @@ DIGEST = hashlib.sha256(b"a").hexdigest()
         (f":{DIGEST}", "line 1: expected"),
         (f"a:{DIGEST}\nb:{DIGEST.upper()}", "line 2: expected a name and a key that no other line has"),
         (f"a:{DIGEST}\na:{DIGEST[::-1]}", "line 2: expected a name and a key that no other line has"),
+        (f"a:{DIGEST} until=tomorrow", "line 1: until: expected a day, such as 2027-06-30"),
+        (f"a:{DIGEST} until=9999-12-31", "line 1: until: expected a day"),
+        (f"a:{DIGEST} may=", "line 1: may: expected some of call,check,post,operate"),
+        (f"a:{DIGEST} may=call,all", "line 1: may: expected some of call"),
+        (f"a:{DIGEST} rate=0/s", "line 1: rate: expected a number of requests and a period"),
+        (f"a:{DIGEST} rate=5/week", "line 1: rate: expected"),
+        (f"a:{DIGEST} may=call may=check", "line 1: expected each of until, may, rate once at most"),
+        (f"a:{DIGEST} color=red", "line 1: expected each of until, may, rate"),
         ("\udcff", "expected UTF-8 text"),
         ("#" * (MAX_FILE + 1), f"expected at most {MAX_FILE} bytes"),
         ("\n".join(f"a{n}:{n:064x}" for n in range(MAX_KEYS + 1)), f"expected at most {MAX_KEYS} keys, got 1001"),
@@ -294,6 +363,19 @@ def test_an_invalid_file_is_refused(tmp_path, content, message):
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CannotStart, match=f"PULLBACK_KEYS_FILE: .*{message}"):
         KeyFile(path)
+
+
+def test_a_request_that_begins_anew_is_counted_once(keys_file):
+    keys = Keys(keys_file, 100)
+    grant = keys.grant_of(f"Bearer {KEYS['seldom']}".encode())
+    for _ in range(20):
+        keys.enter(grant, "call")
+        keys.leave("seldom")
+        keys.give_back("seldom")
+    for _ in range(12):
+        keys.enter(grant, "call")
+    with pytest.raises(TooManyRequests):
+        keys.enter(grant, "call")
 
 
 def test_keys_that_cannot_be_copied_now_are_copied_later(tmp_path, keys_file, caplog):
