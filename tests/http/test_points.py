@@ -158,6 +158,8 @@ def test_many_points_hold_up_neither_others_nor_the_service_when_their_client_le
     with plugged_service.client() as one, ThreadPoolExecutor(2) as pool:
         body = json.dumps({"inputs": {"x": [0.02] * 10_000}, "points": True})
         path, headers = "/v1/ops/sleepy/forward", {**JSON, "pullback-deadline-ms": "1500"}
+        # Its trace, which is made in a queue of its own, and known from now on.
+        ask(one, "sleepy", "forward", inputs={"x": [0.001] * 20}, points=True)
         late = pool.submit(one.post, path, content=body, headers=headers)
         # Work of the same queue has its turns meanwhile.
         for _ in range(3):
