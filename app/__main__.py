@@ -156,7 +156,7 @@ def supervise(settings: Settings, config: Config, listener: socket.socket, annou
 
 @contextmanager
 def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], None]]]:
-    """Give the workers that start in this block a folder for metrics and graphs, and the same keys; remove it then.
+    """Give the workers that start in this block a folder for what they share, and the same keys; remove it then.
 
     Yield their settings, and the function that looks for new keys. Raises ``CannotStart`` when there can be no folder,
     or when the file of keys is invalid.
@@ -174,6 +174,7 @@ def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], N
         shared = {
             "graphs_path": settings.graphs_path or folder_of_all / "graphs",
             "crashes_path": settings.crashes_path or folder_of_all / "crashes",
+            "jobs_path": settings.jobs_path or folder_of_all / "jobs",
         }
         if settings.keys_file:
             shared["keys_file"] = folder_of_all / "keys"

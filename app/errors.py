@@ -11,6 +11,8 @@
     ├── MethodNotAllowed      405     the path exists, for another method
     ├── NotAcceptable         406     no format that the client accepts
     ├── BodyTooSlow           408     the body did not arrive in time
+    ├── NotReady              409     a job has not ended, and has no answer yet
+    ├── Gone                  410     what was kept for a time has been freed
     ├── BodyTooLarge          413     the body is over the byte limit
     ├── TargetTooLong         414     the target is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
@@ -128,6 +130,12 @@ class NotFound(PullbackError):
     """There is no such path, op or operation."""
 
     status, title = 404, "Not found"
+
+
+class NotReady(PullbackError):
+    """The job has not ended, and has no answer yet: wait for it, and ask again."""
+
+    status, title = 409, "Not ready"
 
 
 class Gone(PullbackError):

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from app.errors import CannotStart, PullbackError, Unprocessable
 from app.execution.assembly import build, registered, registry_of
 from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool
+from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_process import ForkServer
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
@@ -178,7 +178,7 @@ def _engine(
     settings = Settings()
     own = len(os.sched_getaffinity(0)) if "check_processes" not in settings.model_fields_set else 0
     count = own or max(1, settings.check_processes)
-    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
+    alone = {"check_processes": 0, "jobs": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
     settings = settings.model_copy(update=alone)
     logging.config.dictConfig(logging_config(settings.log))
     share_cores(1)
@@ -194,7 +194,7 @@ def _engine(
     engine, _ = build(settings, load)
     logging.disable(logging.NOTSET)
     journal.clear(memory)
-    pool = CheckPool(Setup(settings, None, pages=tuple(pages)), count, settings.check_memory_mb, server)
+    pool = CheckPool(Setup(settings, None, pages=tuple(pages)), count, settings.check_memory_mb, Forks(server))
     return replace(engine, check_pool=pool), pool
 
 

@@ -1,8 +1,8 @@
 """The application: FastAPI with a router for each API, behind the front door."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
-from functools import cache
+from contextlib import asynccontextmanager, nullcontext
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from app.execution.assembly import build, registered, running
 from app.execution.check_process import ForkServer
+from app.execution.engine import Engine
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog
@@ -20,18 +21,22 @@ from app.http.keys import Keys
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import RawRoute, add_routes, documented_headers, unknown_path
+from app.jobs.assembly import job_line
+from app.jobs.line import JobLine
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs
 from app.routes.native.explorer import explorer
 from app.routes.native.graphs import graphs
 from app.routes.native.health import health
+from app.routes.native.jobs import deferring, job_routes
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
 from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
 from app.runtime.refused import REFUSED
 from app.settings import MB, PROTOCOLS, Settings
+from app.telemetry.prometheus import Metrics
 from ops import Registry
 from pullback import __version__
 
@@ -49,38 +54,26 @@ def create_app(
 ) -> FastAPI:
     """Return the application for these settings, by default those of the environment, and the ops that ``ops`` imports.
 
-    The processes of checks are forks of ``checks``; if it is missing, or has ended, another one starts.
+    The processes of checks and jobs are forks of ``checks``; if it is missing, or has ended, another one starts.
     Raises ``CannotStart`` when the ops cannot be registered, when the device is missing, or when the file of keys is
     invalid.
     """
     settings = settings or Settings()
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
     budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops, checks)
+    jobs = job_line(engine, settings) if settings.jobs else None
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:
         shared[FAST_PATH] = fast_path
     if metrics:
-        document = "Validated requests in the cache, without their tensors."
-        metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
-        document = "Posted graphs in the memory of the process."
-        metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
-        document = "Forward passes that are kept for products at their points."
-        metrics.gauge("pullback_linearizations_kept", document, lambda: len(engine.linearizations))
-        document = "Bytes of the forward passes that are kept."
-        metrics.gauge("pullback_linearization_bytes", document, lambda: engine.linearizations.size)
-        document = "Traces that go on long past their deadlines: each keeps a thread until it ends."
-        metrics.gauge("pullback_traces_late", document, lambda: len(engine.scheduler.late_traces()))
-        document = "Ops that do not run now, because they crashed a process."
-        metrics.gauge("pullback_ops_quarantined", document, lambda: len(REFUSED), "max")
-        document = "Requests answered on the fast path."
-        metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)
+        _count(metrics, engine, plans, fast_path, jobs)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[Mapping[str, Any]]:
         """Yield the state that the application shares with the server while it runs."""
         del app
-        async with running(engine, metrics, settings):
+        async with running(engine, metrics, settings), jobs or nullcontext():
             yield shared
 
     app = FastAPI(
@@ -100,6 +93,8 @@ def create_app(
     app.include_router(health(engine, examination(settings, engine.registry)))
     app.include_router(catalogue(engine))
     add_routes(app, graphs(engine))
+    if jobs:
+        add_routes(app, job_routes(engine, jobs))
     if metrics:
         app.include_router(metrics_page(metrics))
     app.include_router(docs(app, engine, plans))
@@ -116,8 +111,33 @@ def create_app(
         budget=budget,
         origins=Origins(settings),
         keys=keys,
+        defer=deferring(jobs) if jobs else None,
         routes=[route for route in app.routes if isinstance(route, RawRoute)],
     )
     if settings.origins:
         app.add_middleware(Cors, settings=settings, exposed=documented_headers(app))
     return app
+
+
+def _count(metrics: Metrics, engine: Engine, plans: Plans, fast_path: FastPath, jobs: JobLine | None) -> None:
+    """Add the metrics of what the application keeps and answers."""
+    document = "Validated requests in the cache, without their tensors."
+    metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
+    document = "Posted graphs in the memory of the process."
+    metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
+    document = "Forward passes that are kept for products at their points."
+    metrics.gauge("pullback_linearizations_kept", document, lambda: len(engine.linearizations))
+    document = "Bytes of the forward passes that are kept."
+    metrics.gauge("pullback_linearization_bytes", document, lambda: engine.linearizations.size)
+    document = "Traces that go on long past their deadlines: each keeps a thread until it ends."
+    metrics.gauge("pullback_traces_late", document, lambda: len(engine.scheduler.late_traces()))
+    if jobs:
+        for state in ("waiting", "running"):
+            document = f"Jobs of the service that are {state}."
+            metrics.gauge(f"pullback_jobs_{state}", document, partial(jobs.count, state), "max")
+        metrics.gauge("pullback_job_bytes", "Bytes of jobs and their answers.", partial(jobs.count, "bytes"), "max")
+        metrics.counter("pullback_jobs_ended", "Jobs that have ended.", lambda: jobs.ended)
+    document = "Ops that do not run now, because they crashed a process."
+    metrics.gauge("pullback_ops_quarantined", document, lambda: len(REFUSED), "max")
+    document = "Requests answered on the fast path."
+    metrics.counter("pullback_express_requests", document, lambda: fast_path.answered)

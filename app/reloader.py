@@ -175,7 +175,7 @@ def _serve(config: Config, listener: socket.socket, settings: Settings, good: di
         os.write(writing, json.dumps(pages).encode())
 
     # Checks run in the serving process: others would read what is saved, and not the last good text of a page.
-    alone = settings.model_copy(update={"check_processes": 0, "workers": 1})
+    alone = settings.model_copy(update={"check_processes": 0, "jobs": 0, "workers": 1})
     return serve(OneServer(config, report), alone, listener, ops)
 
 

@@ -24,10 +24,11 @@ def serve(
 ) -> int:
     """Serve the ops that ``ops`` imports, until a signal; return the exit code.
 
-    This process has imported TensorFlow, and has run nothing with it: a copy of it becomes the fork server of checks.
+    This process has imported TensorFlow, and has run nothing with it: a copy of it becomes the fork server of checks
+    and jobs.
     """
     checks = None
-    if settings.check_processes and settings.checks:
+    if (settings.check_processes and settings.checks) or settings.jobs:
         with suppress(OSError):  # the first check tries again
             checks = start_as_copy()
     try:

@@ -89,6 +89,21 @@ class Settings(BaseSettings):
     check_work: int = Field(
         default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."
     )
+    jobs: int = Field(
+        default=2, ge=0, le=64, description="How many jobs (Prefer: respond-async) run at a time; 0: none."
+    )
+    jobs_path: Path | None = Field(
+        default=None, description="Folder of jobs, which all workers share; empty: a temporary one."
+    )
+    jobs_mb: int = Field(
+        default=1024, ge=1, le=1 << 20, description="Limit of jobs and their answers; with keys, half of it for each."
+    )
+    key_jobs: int = Field(
+        default=1000, ge=1, le=1 << 20, description="Limit of jobs with the same key that wait or run."
+    )
+    job_s: float = Field(default=3600.0, gt=0, le=604800, description="Limit of the time that a job runs.")
+    job_memory_mb: int = Field(default=4096, ge=512, description="Limit of the memory of a process of jobs.")
+    jobs_keep_s: float = Field(default=86400.0, gt=0, le=31536000, description="How long the answer of a job is kept.")
     connections: int = Field(default=4096, ge=1, le=1 << 20, description="Limit of open connections of a process.")
     drain_s: float = Field(default=5.0, ge=0, le=600, description="How long readiness is 503 before the server stops.")
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time to finish requests when the server stops.")
@@ -131,7 +146,7 @@ class Settings(BaseSettings):
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
-    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", "crashes_path", mode="before")
+    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", "crashes_path", "jobs_path", mode="before")
     @classmethod
     def _no_file(cls, value: object) -> object:
         return None if value == "" else value

@@ -22,7 +22,18 @@ PACKAGES = ("app", "ops", "pullback")
 NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "build", "dist"}
 
 # The packages and modules of `app` that use HTTP. The rest works without a server.
-WEB = ("__main__", "fast_path", "http", "local_checks", "main", "reloader", "requests", "routes", "serving")
+WEB = (
+    "__main__",
+    "fast_path",
+    "http",
+    "job_process",
+    "local_checks",
+    "main",
+    "reloader",
+    "requests",
+    "routes",
+    "serving",
+)
 # What the pages of ops import: the only part of `pullback` that needs TensorFlow.
 VOCABULARY = "pullback.ops"
 # What it imports from the rest of `pullback`.
@@ -32,11 +43,12 @@ SERVERS = ("fastapi", "starlette", "uvicorn")
 LAYERS = (
     ("__main__",),
     ("reloader",),
-    ("serving",),
+    ("serving", "job_process"),
     ("main", "local_checks"),
     ("routes", "fast_path"),
     ("requests",),
     ("http",),
+    ("jobs",),
     ("execution",),
     ("telemetry", "gradcheck"),
     ("graphs",),

@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,7 @@ from app.errors import CannotStart
 from app.execution.batching import Batches
 from app.execution.check_limiter import CheckLimiter
 from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool
+from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
@@ -85,7 +86,7 @@ def build(
 ) -> tuple[Engine, Metrics | None]:
     """Return the engine for the ops that ``ops`` imports, and the metrics if they are enabled.
 
-    ``checks`` is the first fork server of checks.
+    ``checks`` is the first fork server of checks and jobs.
 
     Raises ``CannotStart`` when the ops cannot be registered, or when the device is missing.
     """
@@ -94,15 +95,17 @@ def build(
     tensor_prints.install()
     # Before the ops are imported: a module may use a GPU on import, and then it is too late.
     share_gpus(settings.gpu_memory_mb)
-    sources = Sources(settings.ops_path) if settings.check_processes and settings.checks else None
+    has_checks = bool(settings.check_processes and settings.checks)
+    sources = Sources(settings.ops_path) if has_checks or settings.jobs else None
     registry, known = _registry(settings, ops), devices()
     if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != OWN}:
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
     graph_folder = GraphFolder(settings.graphs_path, KEPT)
     shared = settings.model_copy(update={"graphs_path": graph_folder.path})
-    pool = _check_pool(shared, sources, checks) if sources else None
-    scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=pool.stop if pool else lambda: None)
+    setup, forks = Setup(shared, sources, frozenset(sources.changed() if sources else ())), Forks(checks)
+    pool = _check_pool(setup, forks) if has_checks else None
+    scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=[pool.stop] if pool else [])
     batches = Batches(scheduler, settings.queue)
     metrics = None
     if settings.metrics:
@@ -124,6 +127,8 @@ def build(
         lifecycle,
         CheckLimiter(settings.checks),
         pool,
+        forks,
+        setup,
         graph_folder,
         # Another worker may get the next request, and would not know the id.
         linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
@@ -152,7 +157,8 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
         async with metrics.publishing() if metrics else nullcontext(), warmth:
             yield
         if engine.check_pool:
-            await engine.check_pool.close()
+            engine.check_pool.stop()
+        await engine.forks.close()
     engine.graph_folder.close()
     forbid_tracing(())
     engine.scheduler.stop()
@@ -160,11 +166,12 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     STDERR.flush()
 
 
-def _check_pool(settings: Settings, sources: Sources, server: ForkServer | None) -> CheckPool:
-    """Return the processes of checks; ``sources`` were read before the ops were loaded."""
-    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
-    setup = Setup(settings.model_copy(update=alone), sources, frozenset(sources.changed()))
-    return CheckPool(setup, settings.check_processes, settings.check_memory_mb, server)
+def _check_pool(setup: Setup, forks: Forks) -> CheckPool:
+    """Return the processes of checks; the sources of ``setup`` were read before the ops were loaded."""
+    settings = setup.settings
+    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None, "jobs": 0}
+    own = replace(setup, settings=settings.model_copy(update=alone))
+    return CheckPool(own, settings.check_processes, settings.check_memory_mb, forks)
 
 
 def _registry(settings: Settings, ops: Callable[[Settings], Registry]) -> Registry:

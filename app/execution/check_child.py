@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import COLLECTED, build, registered, registry_of
-from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready
+from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
 from app.execution.sources import is_code
@@ -42,15 +42,7 @@ def run_checks(connection: Connection, journal: int) -> None:
 
     Each evaluation is noted in the file ``journal``.
     """
-    # A crash is reported; an image of gigabytes would fill a disk, and delay the report.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Where memory runs out, the system should end a check, not the service.
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(MOST_LIKELY_TO_BE_KILLED)
-    # With autogroups, Linux schedules by session and ignores niceness across sessions; this process has its own.
-    with suppress(OSError), open("/proc/self/autogroup", "w") as file:
-        file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
-    gc.set_threshold(COLLECTED)
+    come_last()
     child = _Child(connection)
     try:
         order: Order = connection.recv()
@@ -69,6 +61,28 @@ def run_checks(connection: Connection, journal: int) -> None:
         os._exit(BROKEN)
     JOURNAL.keep_in(journal)
     asyncio.run(child.run(engine, order))
+
+
+def come_last() -> None:
+    """Let this process yield to the service, in time and in memory."""
+    # A crash is reported; an image of gigabytes would fill a disk, and delay the report.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Where memory runs out, the system should end this process, not the service.
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(MOST_LIKELY_TO_BE_KILLED)
+    # With autogroups, Linux schedules by session and ignores niceness across sessions; this process has its own.
+    with suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
+    gc.set_threshold(COLLECTED)
+
+
+def need_unchanged(setup: Setup) -> None:
+    """Raise ``CannotStart`` if this process has read other files than the service."""
+    now = setup.sources.changed() if setup.sources else []
+    if changed := [name for name in now if is_code(name) and name not in setup.changing]:
+        log.error("checks and jobs need a restart of the service: files have changed since: %s", ", ".join(changed))
+        STDERR.flush()
+        raise CannotStart("files have changed since the service read them, which its log names; restart the service")
 
 
 def _for_terminal(record: logging.LogRecord) -> bool:
@@ -101,11 +115,7 @@ def _engine(order: Order) -> Engine:
     pages = setup.pages if page is None else (page,)
     engine, _ = build(setup.settings, (lambda _: registry_of(pages)) if pages else registered)
     logging.disable(logging.NOTSET)
-    now = setup.sources.changed() if setup.sources else []
-    if changed := [name for name in now if is_code(name) and name not in setup.changing]:
-        log.error("checks need a restart of the service: files have changed since it read them: %s", ", ".join(changed))
-        STDERR.flush()
-        raise CannotStart("files have changed since the service read them, which its log names; restart the service")
+    need_unchanged(setup)
     engine.scheduler.start()
     return engine
 

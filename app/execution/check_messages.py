@@ -1,4 +1,4 @@
-"""The messages between the service and a process of checks: pickled, on a socket that no other process has."""
+"""The messages between the service and a process of checks or jobs: pickled, on a socket that no other process has."""
 
 import io
 import pickle
@@ -13,8 +13,8 @@ from app.execution.sources import Sources
 from app.gradcheck.job import Job
 from app.settings import Settings
 
-FORK, KILL = b"fork", b"kill"
-"""What the service asks the fork server for: a process, or, with the id of one, its end."""
+FORK, FORK_FOR_JOBS, KILL = b"fork", b"jobs", b"kill"
+"""What the service asks the fork server for: a process of a check or of jobs, or, with the id of one, its end."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,24 @@ class Left:
 
 @dataclass(frozen=True)
 class Done:
-    """The check is over; if an error has ended it, this is it."""
+    """The check or job is over; if an error has ended it, this is it."""
 
     error: PullbackError | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """The answer to the request of a job begins."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the body of that answer; ``Done`` follows the last one."""
+
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,7 @@ class Dead:
     status: int | None
 
 
-Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Dead
+Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Head | Piece | Dead
 """What comes from the process, or how it has ended."""
 
 

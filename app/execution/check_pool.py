@@ -14,21 +14,43 @@ LATE_S = 2.0
 STOPPING = "the service is shutting down and cannot finish this check: try again"
 
 
+class Forks:
+    """The fork server, which another one replaces when it has died."""
+
+    def __init__(self, server: ForkServer | None = None) -> None:
+        """Start nothing yet; the first fork server may be this one."""
+        self._server = server
+
+    def server(self) -> ForkServer:
+        """Return the fork server, a new one if there is none or it has died; raise ``OSError`` if it cannot start."""
+        if self._server is not None and self._server.has_ended:
+            self._server.close()
+            self._server = None
+        if self._server is None:
+            self._server = ForkServer.spawned()
+        return self._server
+
+    async def close(self) -> None:
+        """End it, and all its processes."""
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+
+
 class CheckPool:
     """The processes of checks, of which at most ``count`` run at a time. One that uses ``memory_mb`` is ended."""
 
-    def __init__(self, setup: Setup, count: int, memory_mb: int, server: ForkServer | None = None) -> None:
-        """Start nothing yet; the first fork server may be this one."""
+    def __init__(self, setup: Setup, count: int, memory_mb: int, forks: Forks | None = None) -> None:
+        """Start nothing yet."""
         self.setup, self.count, self.memory_mb, self.is_stopping = setup, count, memory_mb, False
         self._places, self._running = asyncio.Semaphore(count), set[CheckProcess]()
         self._turn = asyncio.Lock()
-        self._server = server
+        self.forks = forks or Forks()
 
     def start(self) -> None:
         """Start the fork server, ahead of the first check. If it cannot start, the first check tries again."""
         if not self.is_stopping:
             with suppress(OSError):
-                self._server_that_runs()
+                self.forks.server()
 
     def stop(self) -> None:
         """End the checks that run, and start no others."""
@@ -39,8 +61,7 @@ class CheckPool:
     async def close(self) -> None:
         """End all processes."""
         self.stop()
-        if self._server is not None:
-            await asyncio.to_thread(self._server.close)
+        await self.forks.close()
 
     def need_running(self) -> None:
         """Raise ``Overloaded`` after ``stop``."""
@@ -75,15 +96,6 @@ class CheckPool:
 
     def _new(self) -> CheckProcess:
         try:
-            return CheckProcess(self._server_that_runs(), self.memory_mb)
+            return CheckProcess(self.forks.server(), self.memory_mb)
         except (OSError, RuntimeError) as error:  # no memory, descriptor, process or thread is left
             raise Overloaded(f"no process of checks can start: {error}", retry_after_s=5) from error
-
-    def _server_that_runs(self) -> ForkServer:
-        """Return the fork server, a new one if there is none or it has died; raise ``OSError`` if it cannot start."""
-        if self._server is not None and self._server.has_ended:
-            self._server.close()
-            self._server = None
-        if self._server is None:
-            self._server = ForkServer.spawned()
-        return self._server

@@ -1,4 +1,4 @@
-"""A process that runs one check, as the service sees it, and the fork server that makes such processes."""
+"""A process that runs one check, or jobs, as the service sees it, and the fork server that makes such processes."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Self, TextIO
 
-from app.execution.check_messages import FORK, KILL, Dead, Message, Order, read
+from app.execution.check_messages import FORK, KILL, Dead, Message, read
 from app.runtime import journal
 from app.runtime.forks import BROKEN, Fork, ending_of
 
@@ -83,9 +83,9 @@ class ForkServer:
         status = Path(f"/proc/{self._process.pid}/stat").read_text("ascii")
         return status.rpartition(")")[2].split()[0] == STOPPED
 
-    def fork(self, connection: int, memory: int, pipe: int) -> None:
+    def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:
         """Ask for a process with these descriptors; see ``app.execution.fork_server.main``. Raises ``OSError``."""
-        socket.send_fds(self._control, [FORK], [connection, memory, pipe])
+        socket.send_fds(self._control, [kind], [connection, memory, pipe])
 
     def kill(self, pid: int) -> None:
         """Kill a process that it has forked, if that has not ended, and the processes of that one."""
@@ -113,15 +113,15 @@ class ForkServer:
 
 
 class CheckProcess:
-    """A process that runs one check.
+    """A process that runs one check, or jobs.
 
     ``status`` says what it has ended with, "" before; ``has_crashed`` if it has ended by itself, ``has_outgrown`` if
     its memory was too much, ``was_stopped`` if it was ended because it was stopped. It should have loaded the ops at
     ``load_until``, a time of ``time.monotonic``.
     """
 
-    def __init__(self, server: ForkServer, memory_mb: int) -> None:
-        """Ask ``server`` for the process.
+    def __init__(self, server: ForkServer, memory_mb: int, kind: bytes = FORK) -> None:
+        """Ask ``server`` for the process, of this ``kind``.
 
         It is ended when it uses more than ``memory_mb``. Raises ``OSError``, and ``RuntimeError`` if there can be no
         thread.
@@ -142,7 +142,7 @@ class CheckProcess:
             reading, writing = os.pipe()
             theirs.callback(os.close, writing)
             pipe = unless_started.enter_context(os.fdopen(reading, encoding="ascii"))
-            server.fork(other.fileno(), self._memory, writing)
+            server.fork(kind, other.fileno(), self._memory, writing)
             # A thread, so that the event loop never waits for a half-written message.
             threading.Thread(target=self._read, args=(pipe,), name="check-process", daemon=True).start()
             unless_started.pop_all()
@@ -157,10 +157,10 @@ class CheckProcess:
         """Whether the fork server has died or is stopped, so that another one must take its place."""
         return self._server.has_ended
 
-    async def order(self, order: Order) -> None:
-        """Send the check, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
+    async def order(self, order: object, until: float) -> None:
+        """Send what to do, which may be large, until its time is over. If the process has died, ``Dead`` follows."""
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(order.limits.until - time.monotonic()):
+            async with asyncio.timeout(until - time.monotonic()):
                 await asyncio.to_thread(self._send, order)
 
     async def receive(self, until: float) -> Message | None:
@@ -215,7 +215,7 @@ class CheckProcess:
         except OSError:
             return ""
 
-    def _send(self, order: Order) -> None:
+    def _send(self, order: object) -> None:
         with self._sending:
             if not self._connection.closed:
                 self._connection.send(order)

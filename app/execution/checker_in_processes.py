@@ -71,7 +71,8 @@ class CheckerInProcesses:
                     return True
                 check = run.check = replace(check, limits=check.limits.of_op())
                 own = page if page is not None and page.suffix == ".py" else None
-                await process.order(Order(self.pool.setup, own, check.job, check.limits, check.owner))
+                order = Order(self.pool.setup, own, check.job, check.limits, check.owner)
+                await process.order(order, check.limits.until)
                 return await run.follow(process)
         finally:
             last = run.running

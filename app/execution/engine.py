@@ -13,7 +13,8 @@ from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
-from app.execution.check_pool import CheckPool
+from app.execution.check_messages import Setup
+from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_steps import Check, Checker, CheckerInService, Limits
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
@@ -53,6 +54,7 @@ class Engine:
     ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks, ``check_op_s`` that of one op
     of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
+    ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
     ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, and ``linearizations`` the forward passes
     that are kept.
     """
@@ -71,6 +73,8 @@ class Engine:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckLimiter = field(default_factory=CheckLimiter)
     check_pool: CheckPool | None = None
+    forks: Forks = field(default_factory=Forks)
+    setup: Setup | None = None
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
     last_checks: LastChecks = field(default_factory=LastChecks.shared)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))

@@ -1,4 +1,4 @@
-"""The process that forks the processes of checks: it imports TensorFlow, and runs nothing with it.
+"""The process that forks the processes of checks and of jobs: it imports TensorFlow, and runs nothing with it.
 
 A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new interpreter
 takes seconds of CPU to import TensorFlow. So the service starts this process once, as a copy of itself before it runs
@@ -14,16 +14,19 @@ import signal
 import socket
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from app.execution.check_child import run_checks
-from app.execution.check_messages import FORK, KILL
+from app.execution.check_messages import FORK, FORK_FOR_JOBS, KILL
 from app.execution.check_process import HIDDEN, NICENESS, ForkServer
 from app.runtime.forks import BROKEN, STOPS, fork, signal_at_parents_death, start_copy
 from app.telemetry.printed import Prints
 
 MAX_MESSAGE, DESCRIPTORS = 64, 3
+# It answers requests, as the whole application does, which is made of this module.
+JOBS = "app.job_process"
 
 
 def start_as_copy(niceness: int = NICENESS) -> ForkServer:
@@ -52,8 +55,8 @@ def start_as_copy(niceness: int = NICENESS) -> ForkServer:
 def main(descriptor: int) -> NoReturn:
     """Fork a process for each ``FORK`` on the socket ``descriptor``, kill one for ``KILL PID``; end with the socket.
 
-    ``FORK`` comes with three descriptors: the connection of the new process, its journal, and a pipe for its process id
-    and later its exit status.
+    ``FORK``, or ``FORK_FOR_JOBS``, comes with three descriptors: the connection of the new process, its journal, and a
+    pipe for its process id and later its exit status.
     """
     # The service says when to stop, also where a signal goes to all of its processes.
     for number in STOPS:
@@ -77,8 +80,8 @@ def main(descriptor: int) -> NoReturn:
                     _reap(pipes)
                     continue
                 message, descriptors, *_ = socket.recv_fds(control, MAX_MESSAGE, DESCRIPTORS)
-                if message == FORK:
-                    _add(descriptors, [descriptor, woken, wake, *(pipe for pipe, _ in pipes.values())], pipes)
+                if message in (FORK, FORK_FOR_JOBS):
+                    _add(message, descriptors, [descriptor, woken, wake, *(pipe for pipe, _ in pipes.values())], pipes)
                     continue
                 for pid in [int(message.removeprefix(KILL))] if message else [*pipes]:
                     if pid in pipes:
@@ -88,11 +91,11 @@ def main(descriptor: int) -> NoReturn:
                     os._exit(0)
 
 
-def _add(descriptors: list[int], others: list[int], pipes: dict[int, tuple[int, Prints]]) -> None:
+def _add(kind: bytes, descriptors: list[int], others: list[int], pipes: dict[int, tuple[int, Prints]]) -> None:
     """Fork a process with these descriptors, without ``others``; where this fails, its pipe closes without an id."""
     try:
         connection, journal, pipe = descriptors
-        pid, prints = _fork(connection, journal, [*others, pipe])
+        pid, prints = _fork(kind, connection, journal, [*others, pipe])
     except (OSError, ValueError, RuntimeError):  # no process, memory, descriptor or thread is left
         traceback.print_exc()
     else:
@@ -110,8 +113,11 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _fork(connection: int, journal: int, others: list[int]) -> tuple[int, Prints]:
-    """Return the id of a copy of this process, which runs a check, and what it prints; close ``others`` in the copy."""
+def _fork(kind: bytes, connection: int, journal: int, others: list[int]) -> tuple[int, Prints]:
+    """Return the id of a copy of this process, which runs a check or jobs, and what it prints.
+
+    The copy closes ``others``.
+    """
     parent = os.getpid()
     with Prints() as prints:
         if pid := fork():
@@ -125,7 +131,8 @@ def _fork(connection: int, journal: int, others: list[int]) -> tuple[int, Prints
             for descriptor in others:
                 os.close(descriptor)
             if os.getppid() == parent:
-                run_checks(Connection(connection), journal)
+                run = run_checks if kind == FORK else import_module(JOBS).run_jobs
+                run(Connection(connection), journal)
         except BaseException:  # noqa: BLE001 - it must not go on as a second fork server
             traceback.print_exc()
         finally:

@@ -19,17 +19,18 @@ logger = logging.getLogger("pullback")
 class Lifecycle:
     """The state of a process: whether it is about to stop, and the number of requests in progress.
 
-    ``at_stop`` is called when the server begins to stop, while requests are in progress.
+    The functions ``at_stop`` are called when the server begins to stop, while requests are in progress.
     """
 
     draining: bool = False
     in_flight: int = 0
-    at_stop: Callable[[], None] = field(default=lambda: None)
+    at_stop: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def stop(self) -> None:
         """Begin to stop: what takes long must end now."""
         self.draining = True
-        self.at_stop()
+        for end in self.at_stop:
+            end()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from app.http.deadlines import Deadline, Deadlines, seconds_of
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT
-from app.http.request import REQUEST, Request, needs_key, scope_of
+from app.http.request import REQUEST, Defer, Request, needs_key, scope_of
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
 from app.telemetry.counters import Counters
@@ -40,15 +40,18 @@ class FrontDoor:
         budget: Budget,
         origins: Origins,
         keys: Keys | None = None,
+        defer: Defer | None = None,
         routes: Sequence[RawRoute] = (),
     ) -> None:
         """Count requests in ``lifecycle``; ``counters`` are those of requests without a route.
 
         The limits are those of the settings, which are at most those of ``budget``. Without ``keys``, none is needed.
+        ``defer`` makes jobs of the requests that ask for that; without it they are answered at once.
         ``routes`` are called at once: FastAPI's own layers, which they do not need, would cost a third of a request.
         """
         self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
         self._budget, self._origins, self._keys, self._routes = budget, origins, keys, tuple(routes)
+        self._defer = defer
         self._deadlines, self._deadline_s = Deadlines(settings.read_kb_s * KB), settings.deadline_s
         self._json_limit = min(settings.max_json_mb * MB, budget.limit)
         self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
@@ -91,7 +94,7 @@ class FrontDoor:
         taken as it arrives. It is released when the request ends.
         Raises the ``PullbackError`` for what is not allowed, and for a limit that the request exceeds.
         """
-        request.budget, request.binary_limit = self._budget, self._binary_limit
+        request.budget, request.binary_limit, request.defer = self._budget, self._binary_limit, self._defer
         request.limit = request.json_limit = self._json_limit
         key = ""
         host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")

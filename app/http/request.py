@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -52,6 +53,9 @@ def needs_key(path: str) -> bool:
     return not path.startswith((HEALTH, f"{EXPLORER}/")) and path not in ("/", EXPLORER)
 
 
+Defer: TypeAlias = Callable[["Request"], Awaitable[None]]
+"""Makes a job of a request, and answers with its id."""
+
 REQUEST = "pullback.request"
 """The key of the ``Request`` in the scope of a request."""
 
@@ -65,8 +69,8 @@ class Request:
     any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends. ``target`` is the
     path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the name of the key that
     the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so that no key starves
-    another. ``candidate`` is set if the fast path may make a template from this request. The route sets ``dialect``,
-    that of its errors, and ``counters``.
+    another. ``candidate`` is set if the fast path may make a template from this request, and ``defer`` if it may become
+    a job. The route sets ``dialect``, that of its errors, and ``counters``.
     """
 
     deadline: Deadline
@@ -108,6 +112,7 @@ class Request:
         self.json_limit = self.binary_limit = self.limit = 0
         self.status = self.received = self.sent = self.size = self.held = 0
         self.key = self.owner_suffix = ""
+        self.defer: Defer | None = None
         self._receive, self._send = receive, send
 
     @property

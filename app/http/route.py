@@ -5,7 +5,7 @@ route from the models that the route is given, and never parses a body, solves d
 these would cost several times as much as reading a small request.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, TypeAlias
@@ -62,6 +62,12 @@ def admit(request: Request) -> None:
             raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
         # JSON is parsed in one piece, so its limit is smaller.
         request.reserve(is_binary=_is_binary(request.headers.get(b"content-type", b"")))
+
+
+def _prefers_async(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a request asks for a job (RFC 7240)."""
+    preferences = headers.get(b"prefer", b"").lower().split(b",")
+    return any(each.partition(b";")[0].strip() == b"respond-async" for each in preferences)
 
 
 @lru_cache(maxsize=64)
@@ -147,12 +153,16 @@ class RawRoute(Route):
         parameters: dict[str, Any] | None = None,
         dialect: Dialect = problem,
         admit: Callable[[Request], None] = admit,
+        may_be_job: bool = True,
         **options: Any,
     ) -> None:
-        """Take a function that finds the handler of a request, and the options of ``APIRoute``."""
+        """Take a function that finds the handler of a request, and the options of ``APIRoute``.
+
+        A request that must be answered by this process is no job, whatever it prefers.
+        """
         if options.get("dependencies"):
             raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")
-        self.find, self.dialect, self.admit = find, dialect, admit
+        self.find, self.dialect, self.admit, self._may_be_job = find, dialect, admit, may_be_job
 
         # FastAPI documents an endpoint by its signature.
         documented = {**(parameters or {}), **({"body": body} if body else {})}
@@ -191,6 +201,8 @@ class RawRoute(Route):
         except NotFound:
             request.counters = others
             raise
+        if request.defer and self._may_be_job and request.method == "POST" and _prefers_async(request.headers):
+            answer = request.defer
         await answer(request)
 
 

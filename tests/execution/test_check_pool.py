@@ -88,9 +88,9 @@ def test_a_fork_that_fails_harms_no_other_process(monkeypatch: pytest.MonkeyPatc
     async def test(pool: CheckPool) -> None:
         with pytest.raises(Overloaded, match="no process of checks can start: the fork server cannot fork"):
             await check(pool, "nothing")
-        server = pool._server
+        server = pool.forks._server
         await check(pool, "nothing")
-        assert pool._server is server
+        assert pool.forks._server is server
 
     with tempfile.NamedTemporaryFile() as file:
         failures, original = Path(file.name), os.fork
@@ -138,8 +138,8 @@ def test_the_death_of_the_fork_server_is_no_fault_of_an_op(tmp_path: Path) -> No
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
         await until((tmp_path / "seen").exists)
-        assert pool._server is not None
-        os.kill(pool._server._process.pid, signal.SIGKILL)
+        assert pool.forks._server is not None
+        os.kill(pool.forks._server._process.pid, signal.SIGKILL)
         assert verdicts(await running) == []
 
     in_a_pool(test)
@@ -147,9 +147,9 @@ def test_the_death_of_the_fork_server_is_no_fault_of_an_op(tmp_path: Path) -> No
 
 def stop_server(pool: CheckPool) -> int:
     """Start a fork server that forks nothing until it goes on; return its id."""
-    pool._server = ObedientServer.spawned()
-    os.kill(pool._server._process.pid, signal.SIGSTOP)
-    return pool._server._process.pid
+    pool.forks._server = ObedientServer.spawned()
+    os.kill(pool.forks._server._process.pid, signal.SIGSTOP)
+    return pool.forks._server._process.pid
 
 
 def test_a_stop_ends_a_check_at_once() -> None:

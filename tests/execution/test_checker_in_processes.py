@@ -98,8 +98,8 @@ def test_a_fork_server_that_is_stopped_during_a_check_is_replaced(tmp_path: Path
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, f"hang-once {tmp_path / 'seen'}"))
         await until((tmp_path / "seen").exists)
-        assert pool._server is not None
-        pool._server.stop()
+        assert pool.forks._server is not None
+        pool.forks._server.stop()
         assert verdicts(await running) == []
 
     in_a_pool(test)

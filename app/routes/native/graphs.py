@@ -52,6 +52,7 @@ def graphs(engine: Engine) -> APIRouter:
     options: dict[str, Any] = {
         "body": GraphDocument,
         "admit": _admit,
+        "may_be_job": False,
         "tags": ["graphs"],
         "response_model": OpContract,
         "response_description": "The contract of the graph's op, which was kept already.",

@@ -122,6 +122,7 @@ def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
     def handler(op: Op, counters: Counters) -> Answer:
         return LinearizeHandler(engine, plans, op, counters)
 
+    # The memory of this process has the result.
     first = computation(
         "/v1/ops/{op}/linearize",
         per_op(engine, "linearize", handler),
@@ -132,8 +133,9 @@ def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
         parameters={"op": op_name([*engine.registry.ops])},
         tags=["derivatives"],
         summary=LINEARIZE.summary,
+        may_be_job=False,
     )
-    shared: dict[str, Any] = {"tags": ["derivatives"], "parameters": {"id": str}}
+    shared: dict[str, Any] = {"tags": ["derivatives"], "parameters": {"id": str}, "may_be_job": False}
     products = [
         computation(
             f"{ONE}/{kind.name}",

@@ -1,0 +1,102 @@
+"""The processes of jobs: each runs one job at a time, and is kept for the next one."""
+
+import logging
+import time
+
+from app.errors import OpFailed, Overloaded, PullbackError
+from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
+from app.execution.check_pool import LATE_S, Forks
+from app.execution.check_process import CheckProcess
+from app.jobs.records import Answer, Claim
+from app.runtime.forks import BROKEN, ending_of
+
+log = logging.getLogger("pullback")
+
+
+class Died(Exception):
+    """The process of a job has ended before the answer; the text says how."""
+
+
+class JobProcesses:
+    """Processes of jobs, which have the same ``setup``. One that uses ``memory_mb`` is ended."""
+
+    def __init__(self, setup: Setup, forks: Forks, memory_mb: int) -> None:
+        """Start nothing yet."""
+        self._setup, self._forks, self._memory_mb = setup, forks, memory_mb
+        self._idle = list[CheckProcess]()
+
+    async def run(self, claim: Claim, limit_s: float, most: int) -> Answer:
+        """Return the answer to the request of a job; its process is ended if this is cancelled.
+
+        Raises ``Died``, ``OpFailed`` where the answer has more than ``most`` bytes or the process too much memory or
+        time, and ``Overloaded`` where no process can start.
+        """
+        process = await self._process()
+        try:
+            until = time.monotonic() + limit_s + LATE_S
+            await process.order(claim, until)
+            answer = await self._answer(process, until, most)
+        except BaseException:
+            process.close()
+            raise
+        self._idle.append(process)
+        return answer
+
+    def close(self, *, keep: int = 0) -> None:
+        """End the processes that run no job, but for as many as ``keep``."""
+        while len(self._idle) > keep:
+            self._idle.pop().close()
+
+    async def _process(self) -> CheckProcess:
+        """Return a process that has loaded the ops."""
+        while self._idle:
+            process = self._idle.pop()
+            if not process.status:
+                return process
+            process.close()
+        try:
+            process = CheckProcess(self._forks.server(), self._memory_mb, FORK_FOR_JOBS)
+        except (OSError, RuntimeError) as error:  # no memory, descriptor, process or thread is left
+            raise Overloaded(f"no process of jobs can start: {error}", retry_after_s=5) from error
+        try:
+            await process.order(self._setup, process.load_until)
+            match await process.receive(process.load_until):
+                case Ready():
+                    return process
+                case Done(PullbackError() as error):
+                    raise error
+                case Dead(status):
+                    raise Overloaded(f"a process of jobs ended with {ending_of(status)} as it started")
+                case _:
+                    raise Overloaded("no process of jobs has started in time")
+        except BaseException:
+            process.close()
+            raise
+
+    async def _answer(self, process: CheckProcess, until: float, most: int) -> Answer:
+        head, pieces, size = Head(500, ()), list[bytes](), 0
+        while True:
+            match await process.receive(until):
+                case Head() as head:
+                    pass
+                case Piece(data):
+                    pieces.append(data)
+                    size += len(data)
+                    if size > most:
+                        raise OpFailed(f"the answer has more than {most} bytes (PULLBACK_JOBS_MB)")
+                case Done():
+                    return Answer(head.status, head.headers, b"".join(pieces))
+                case Dead(status):
+                    raise self._death(process, status)
+                case _:
+                    raise OpFailed("the job took longer than PULLBACK_JOB_S")
+
+    def _death(self, process: CheckProcess, status: int | None) -> Exception:
+        at = f" in {process.evaluation}" if process.evaluation else ""
+        if process.has_outgrown:
+            cure = "raise PULLBACK_JOB_MEMORY_MB, or request less"
+            return OpFailed(f"the job used more than {self._memory_mb} MiB{at}: {cure}")
+        ending = (
+            "SIGSTOP" if process.was_stopped else "a failure of its own code" if status == BROKEN else ending_of(status)
+        )
+        return Died(f"its process ended with {ending}{at}")

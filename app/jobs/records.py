@@ -1,0 +1,80 @@
+"""What the store of jobs keeps and returns."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+KEY_HEADER = "Idempotency-Key"
+ENDED = ("done", "failed", "cancelled")
+"""The states of a job that has ended."""
+NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}")
+# Those that the body of an answer does not depend on.
+_NOT_COMPARED = (b"user-agent", b"accept-encoding")
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class JobRequest(NamedTuple):
+    """The request of a job, a POST: its target with the query, the headers that matter, and the body."""
+
+    target: str
+    headers: Headers
+    body: bytes | bytearray | memoryview
+
+    def digest(self) -> bytes:
+        """Return what is equal for requests with the same answer."""
+        compared = [pair for pair in self.headers if pair[0] not in _NOT_COMPARED]
+        digest = hashlib.blake2b(repr((self.target, compared)).encode(), digest_size=32)
+        digest.update(self.body)
+        return digest.digest()
+
+
+class Answer(NamedTuple):
+    """The answer to the request of a job."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Claim(NamedTuple):
+    """A job that a process runs, for the ``runs``-th time."""
+
+    id: str
+    runs: int
+    request: JobRequest
+
+
+class State(NamedTuple):
+    """The state of a job: its place in the line while it waits, and why it has failed."""
+
+    id: str
+    state: str
+    position: int | None = None
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in ENDED
+
+    def document(self) -> dict[str, str | int]:
+        """Return the state as clients get it."""
+        more = {"position": self.position, "error": self.error}
+        return {"id": self.id, "state": self.state, **{name: x for name, x in more.items() if x is not None}}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a store, in jobs that have not ended, in bytes of requests and answers, and in seconds.
+
+    ``overhead`` is what each job takes besides.
+    """
+
+    jobs_of_key: int
+    bytes_of_key: int
+    bytes: int
+    kept_s: float
+    overhead: int = 1 << 10
+    listed: int = 100

@@ -1,0 +1,302 @@
+"""The store of jobs. Each method is one transaction, so that the process may end at any time.
+
+The methods block as long as the disk does: call them in a thread, one at a time. They raise ``Overloaded`` where the
+store cannot be used.
+"""
+
+import json
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from app.errors import CannotStart, Gone, NotFound, Overloaded, TooManyRequests, wrong
+from app.jobs.database import Database
+from app.jobs.records import ENDED, KEY_HEADER, NAME, Answer, Bounds, Claim, Headers, JobRequest, State
+
+# How often a job may run, if its process ends.
+MOST_RUNS = 2
+_OF_ANSWER = "DELETE FROM answers WHERE number = ?"
+_OF_REQUEST = "DELETE FROM requests WHERE number = ?"
+
+
+class JobStore:
+    """The jobs of a folder; without a ``path``, of a folder of this process, which ``close`` removes.
+
+    ``name`` is that of the store: the ids of its jobs begin with it.
+    """
+
+    def __init__(self, path: Path | None, bounds: Bounds) -> None:
+        """Open the store, a new one if there is none; raises ``CannotStart`` if it cannot be used."""
+        self._is_own, self._bounds = path is None, bounds
+        self.path = path or Path(tempfile.gettempdir(), f"pullback-jobs-{secrets.token_hex(8)}")
+        try:
+            self._database = Database(self.path)
+        except (OSError, sqlite3.Error, Overloaded) as error:
+            raise CannotStart(f"the store of jobs cannot be used (PULLBACK_JOBS_PATH={self.path}): {error}") from error
+        self.name = self._database.name
+
+    def close(self) -> None:
+        """Let the jobs that this process runs wait again, and leave the store."""
+        try:
+            with self._database.transaction() as db:
+                db.execute(
+                    "UPDATE jobs SET state = 'waiting', worker = NULL, runs = runs - 1"
+                    " WHERE state = 'running' AND worker = ?",
+                    [self._database.worker],
+                )
+        finally:
+            self._database.close()
+            if self._is_own:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    def add(self, key: str, request: JobRequest, idempotency: str = "") -> State:
+        """Keep a new job of a key, or find the one with the same idempotency key; return its state.
+
+        Raises ``Unprocessable`` if that one has another request, ``TooManyRequests`` where the jobs of the key are too
+        many or too large, and ``Overloaded`` where the store or the disk is full.
+        """
+        digest, headers = request.digest(), _text(request.headers)
+        size = len(request.body) + len(request.target) + len(headers) + self._bounds.overhead
+        with self._database.transaction() as db:
+            known = db.execute("SELECT id, digest FROM jobs WHERE key = ? AND idempotency = ?", [key, idempotency])
+            if idempotency and (found := known.fetchone()) is not None:
+                return self._same(db, key, found, digest)
+            self._need_room(db, key, size)
+            name = f"{self.name}-{secrets.token_hex(16)}"
+            number = db.execute(
+                "INSERT INTO jobs (id, key, idempotency, digest, state, target, headers, size)"
+                " VALUES (?, ?, ?, ?, 'waiting', ?, ?, ?)",
+                [name, key, idempotency or None, digest, request.target, headers, size],
+            ).lastrowid
+            db.execute("INSERT INTO requests VALUES (?, ?)", [number, request.body])
+            return self._state(db, name, key)
+
+    def states(self, names: Sequence[str], key: str) -> list[State]:
+        """Return the states of jobs of a key; raises ``NotFound`` for those of another, and ``Gone``."""
+        with self._database.transaction(writes=False) as db:
+            return [self._state(db, name, key) for name in names]
+
+    def latest(self, key: str) -> list[State]:
+        """Return the states of the latest jobs of a key, the newest first."""
+        with self._database.transaction(writes=False) as db:
+            names = db.execute(
+                "SELECT id FROM jobs WHERE key = ? AND state != 'expired' ORDER BY number DESC LIMIT ?",
+                [key, self._bounds.listed],
+            ).fetchall()
+            return [self._state(db, name, key) for (name,) in names]
+
+    def answer(self, name: str, key: str) -> tuple[State, Answer | None]:
+        """Return the state of a job of a key, and its answer if it has one; raises as ``states``."""
+        with self._database.transaction(writes=False) as db:
+            state = self._state(db, name, key)
+            found = db.execute(
+                "SELECT status, answer_headers, body FROM jobs JOIN answers USING (number) WHERE id = ?", [name]
+            ).fetchone()
+        return state, None if found is None else Answer(found[0], _headers(found[1]), found[2])
+
+    def cancel(self, name: str, key: str) -> None:
+        """Cancel a job of a key that has not ended, and forget the answer of one that has; raises as ``states``."""
+        with self._database.transaction() as db:
+            state = self._state(db, name, key)
+            if state.state not in ENDED:
+                self._end(db, name, "cancelled")
+            elif state.state != "cancelled":
+                self._expire(db, name)
+
+    def claim(self, most: int) -> Claim | None:
+        """Return a job that waits, which this process runs from now on, unless ``most`` of all processes run.
+
+        The keys take turns; the jobs of each come in their order.
+        """
+        with self._database.transaction() as db:
+            if db.execute("SELECT count(*) FROM jobs WHERE state = 'running'").fetchone()[0] >= most:
+                return None
+            found = db.execute(
+                "SELECT min(number), key, turn FROM jobs JOIN keys USING (key) WHERE state = 'waiting' GROUP BY key"
+                " ORDER BY turn, min(number) LIMIT 1"
+            ).fetchone()
+            if found is None:
+                return None
+            db.execute("UPDATE keys SET turn = (SELECT max(turn) + 1 FROM keys) WHERE key = ?", [found[1]])
+            name, runs, target, headers = db.execute(
+                "UPDATE jobs SET state = 'running', worker = ?, runs = runs + 1 WHERE number = ?"
+                " RETURNING id, runs, target, headers",
+                [self._database.worker, found[0]],
+            ).fetchone()
+            body = db.execute("SELECT body FROM requests WHERE number = ?", [found[0]]).fetchone()[0]
+            return Claim(name, runs, JobRequest(target, _headers(headers), body))
+
+    def finish(self, claim: Claim, answer: Answer, error: str = "") -> None:
+        """Keep the answer of a job that this process runs; a job with an ``error`` has failed.
+
+        Raises ``TooManyRequests`` or ``Overloaded`` where there is no room for the answer.
+        """
+        with self._database.transaction() as db:
+            if not self._runs(db, claim):
+                return
+            number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
+            headers = _text(answer.headers)
+            self._need_bytes(db, key, len(answer.body) + len(headers) + self._bounds.overhead - size)
+            db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
+            db.execute(
+                "UPDATE jobs SET status = ?, answer_headers = ? WHERE number = ?", [answer.status, headers, number]
+            )
+            self._end(db, claim.id, "failed" if error else "done", error, len(answer.body) + len(headers))
+
+    def fail(self, claim: Claim, error: str) -> None:
+        """Note why a job that this process runs has failed without an answer."""
+        with self._database.transaction() as db:
+            if self._runs(db, claim):
+                self._end(db, claim.id, "failed", error)
+
+    def give_back(self, claim: Claim, why: str) -> None:
+        """Let a job wait again whose process has ended, or fail if it has run ``MOST_RUNS`` times."""
+        with self._database.transaction() as db:
+            if self._runs(db, claim):
+                self._again(db, claim.id, why)
+
+    def put_back(self, claim: Claim) -> None:
+        """Let a job wait again that could not begin."""
+        with self._database.transaction() as db:
+            if self._runs(db, claim):
+                db.execute("UPDATE jobs SET state = 'waiting', worker = NULL, runs = runs - 1 WHERE id = ?", [claim.id])
+
+    def ended(self, names: Sequence[str]) -> list[str]:
+        """Return those of these jobs that have ended, or that there are not any more."""
+        with self._database.transaction(writes=False) as db:
+            found = db.execute(
+                "SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('waiting', 'running')",
+                [json.dumps(names)],
+            ).fetchall()
+        unfinished = {name for (name,) in found}
+        return [name for name in names if name not in unfinished]
+
+    def running(self, claims: Sequence[Claim]) -> list[bool]:
+        """Return for each of these jobs whether this process is still to run it."""
+        with self._database.transaction(writes=False) as db:
+            return [self._runs(db, claim) for claim in claims]
+
+    def version(self) -> int:
+        """Return a number that is another one when another process has changed the store."""
+        return self._database.version()
+
+    def sweep(self) -> None:
+        """Take back the jobs of processes that have ended, forget answers whose time is over, and later their ids."""
+        database, dead = self._database, [name for name in self._database.workers() if self._database.is_dead(name)]
+        with database.transaction() as db:
+            database.save_time(db)
+            running = db.execute("SELECT id, worker FROM jobs WHERE state = 'running'").fetchall()
+            for name, worker in running:
+                if worker in dead or (worker != database.worker and database.is_dead(worker)):
+                    self._again(db, name, "the service ended")
+            now = database.now()
+            over = db.execute("SELECT id FROM jobs WHERE ends <= ? AND state != 'expired'", [now]).fetchall()
+            for (name,) in over:
+                self._expire(db, name)
+            db.execute("DELETE FROM jobs WHERE state = 'expired' AND ends <= ?", [now - self._bounds.kept_s])
+        database.shrink()
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs there are in each state, and the ``bytes`` that they take."""
+        with self._database.transaction(writes=False) as db:
+            states = dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall())
+            return states | {"bytes": db.execute("SELECT coalesce(sum(bytes), 0) FROM keys").fetchone()[0]}
+
+    def _same(self, db: sqlite3.Connection, key: str, found: tuple[str, bytes], digest: bytes) -> State:
+        name, known = found
+        if known != digest:
+            raise wrong(
+                ("header", KEY_HEADER),
+                "this key is that of another request",
+                expected=f"the request of job {name}, or a new key",
+                got="another target, Content-Type, Accept or body",
+            )
+        return self._state(db, name, key)
+
+    def _need_room(self, db: sqlite3.Connection, key: str, size: int) -> None:
+        known, most = db.execute("SELECT jobs FROM keys WHERE key = ?", [key]).fetchone(), self._bounds.jobs_of_key
+        if known is not None and known[0] >= most:
+            raise TooManyRequests(
+                f"expected at most {most} jobs{_of(key)} that wait or run (PULLBACK_KEY_JOBS): "
+                "wait until some have ended, or cancel some"
+            )
+        self._need_bytes(db, key, size)
+
+    def _need_bytes(self, db: sqlite3.Connection, key: str, size: int) -> None:
+        own, every = db.execute(
+            "SELECT coalesce(sum(bytes) FILTER (WHERE key = ?), 0), coalesce(sum(bytes), 0) FROM keys", [key]
+        ).fetchone()
+        bounds = self._bounds
+        if own + size > bounds.bytes_of_key:
+            raise TooManyRequests(
+                f"expected at most {bounds.bytes_of_key} bytes of jobs and their answers{_of(key)} (PULLBACK_JOBS_MB), "
+                f"got {own} and {size} more: DELETE /v1/jobs/{{id}} frees those of a job"
+            )
+        if every + size > bounds.bytes:
+            raise Overloaded(f"the store of jobs is full: it has {every} of {bounds.bytes} bytes", retry_after_s=5)
+
+    def _state(self, db: sqlite3.Connection, name: str, key: str) -> State:
+        found = db.execute("SELECT state, error, number FROM jobs WHERE id = ? AND key = ?", [name, key]).fetchone()
+        if found is None:
+            is_foreign = NAME.fullmatch(name) and not name.startswith(self.name)
+            cure = ": it is that of another server" if is_foreign else ": expected the id of a job of this key"
+            raise NotFound(f"unknown job {name!r}{cure}")
+        state, error, number = found
+        if state == "expired":
+            raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
+        return State(name, state, self._position(db, key, number) if state == "waiting" else None, error)
+
+    @staticmethod
+    def _position(db: sqlite3.Connection, key: str, number: int) -> int:
+        """Return the place of a job in the line: one more than the jobs that may begin before it do."""
+        counts = dict(db.execute("SELECT key, count(*) FROM jobs WHERE state = 'waiting' GROUP BY key").fetchall())
+        [rank] = db.execute(
+            "SELECT count(*) FROM jobs WHERE state = 'waiting' AND key = ? AND number <= ?", [key, number]
+        ).fetchone()
+        return rank + sum(min(rank, count) for other, count in counts.items() if other != key)
+
+    def _runs(self, db: sqlite3.Connection, claim: Claim) -> bool:
+        found = db.execute(
+            "SELECT 1 FROM jobs WHERE id = ? AND state = 'running' AND worker = ? AND runs = ?",
+            [claim.id, self._database.worker, claim.runs],
+        )
+        return found.fetchone() is not None
+
+    def _again(self, db: sqlite3.Connection, name: str, why: str) -> None:
+        if db.execute("SELECT runs FROM jobs WHERE id = ?", [name]).fetchone()[0] < MOST_RUNS:
+            db.execute("UPDATE jobs SET state = 'waiting', worker = NULL WHERE id = ?", [name])
+        else:
+            self._end(db, name, "failed", f"{why}, in each of its {MOST_RUNS} runs")
+
+    def _end(self, db: sqlite3.Connection, name: str, state: str, error: str = "", size: int = 0) -> None:
+        """Note the end of a job, and free its request."""
+        [number] = db.execute(
+            "UPDATE jobs SET state = ?, worker = NULL, error = ?, ends = ?, size = ? WHERE id = ? RETURNING number",
+            [state, error or None, self._database.now() + self._bounds.kept_s, size + self._bounds.overhead, name],
+        ).fetchone()
+        db.execute(_OF_REQUEST, [number])
+
+    def _expire(self, db: sqlite3.Connection, name: str) -> None:
+        """Forget all of a job but its id."""
+        [number] = db.execute(
+            "UPDATE jobs SET state = 'expired', idempotency = NULL, ends = ?, size = ? WHERE id = ? RETURNING number",
+            [self._database.now(), self._bounds.overhead, name],
+        ).fetchone()
+        db.execute(_OF_ANSWER, [number])
+
+
+def _of(key: str) -> str:
+    return f" with the key {key}" if key else ""
+
+
+def _text(headers: Headers) -> bytes:
+    return json.dumps([[part.decode("latin-1") for part in pair] for pair in headers]).encode()
+
+
+def _headers(text: bytes) -> Headers:
+    pairs: list[Any] = json.loads(text)
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
