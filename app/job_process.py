@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
-from app.errors import CannotStart, Overloaded
+from app.errors import CannotStart, InternalError, Overloaded
 from app.execution.check_child import come_last, need_unchanged
 from app.execution.check_messages import Done, Head, Piece, Ready, Setup
 from app.execution.fork_server import start_as_copy
@@ -75,14 +75,14 @@ async def _serve(app: Any, connection: Connection) -> None:
         while True:
             claim = await claims.get()
             SUBJECT.begin(f"job {claim.id}")
-            await _answer(app, claim, connection)
+            is_whole = await _answer(app, claim, connection)
             STDOUT.flush()
             SUBJECT.begin()
-            connection.send(Done())
+            connection.send(Done(None if is_whole else InternalError("the answer broke off; the log says why")))
 
 
-async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> None:
-    """Answer the request of a job. The log names the request by the id of the job."""
+async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
+    """Answer the request of a job; return whether the answer is whole. The log names the request by the job's id."""
     path, _, query = claim.request.target.partition("?")
     request, ended = claim.request, asyncio.Event()
     headers = [(b"host", b"localhost"), (b"x-request-id", claim.id.encode()), *request.headers]
@@ -98,8 +98,11 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> None:
         if message["type"] == "http.response.start":
             kept = tuple(pair for pair in message["headers"] if pair[0] not in OF_THE_CONNECTION)
             await asyncio.to_thread(connection.send, Head(message["status"], kept))
-        elif body := message.get("body"):
+            return
+        if body := message.get("body"):
             await asyncio.to_thread(connection.send, Piece(bytes(body)))
+        if not message.get("more_body"):
+            ended.set()
 
     scope: dict[str, Any] = {
         "type": "http",
@@ -112,7 +115,7 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> None:
         "headers": [*headers, (b"content-length", b"%d" % len(request.body))],
     }
     await app(scope, receive, send)
-    ended.set()
+    return ended.is_set()
 
 
 def _exit() -> NoReturn:

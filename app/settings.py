@@ -102,7 +102,7 @@ class Settings(BaseSettings):
         default=1000, ge=1, le=1 << 20, description="Limit of jobs with the same key that wait or run."
     )
     job_s: float = Field(default=3600.0, gt=0, le=604800, description="Limit of the time that a job runs.")
-    job_memory_mb: int = Field(default=4096, ge=512, description="Limit of the memory of a process of jobs.")
+    job_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of jobs.")
     jobs_keep_s: float = Field(default=86400.0, gt=0, le=31536000, description="How long the answer of a job is kept.")
     connections: int = Field(default=4096, ge=1, le=1 << 20, description="Limit of open connections of a process.")
     drain_s: float = Field(default=5.0, ge=0, le=600, description="How long readiness is 503 before the server stops.")

@@ -78,7 +78,8 @@ class Deadline:
         The request ends when these are too few in a period of ``SEND_S``. The first begins with the next check: most
         responses have been sent by then, and need none.
         """
-        self._until, self._error, self._taken = -math.inf, ClientGone, taken
+        self._until, self._error = -math.inf, ClientGone
+        self._taken, self._taken_before = taken, -math.inf
 
     def check(self, now: float) -> None:
         """End the request if its time is over, and watch the client of a long one."""

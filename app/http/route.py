@@ -162,7 +162,7 @@ class RawRoute(Route):
         """
         if options.get("dependencies"):
             raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")
-        self.find, self.dialect, self.admit, self._may_be_job = find, dialect, admit, may_be_job
+        self.find, self.dialect, self.admit, self.may_be_job = find, dialect, admit, may_be_job
 
         # FastAPI documents an endpoint by its signature.
         documented = {**(parameters or {}), **({"body": body} if body else {})}
@@ -201,7 +201,7 @@ class RawRoute(Route):
         except NotFound:
             request.counters = others
             raise
-        if request.defer and self._may_be_job and request.method == "POST" and _prefers_async(request.headers):
+        if request.defer and self.may_be_job and request.method == "POST" and _prefers_async(request.headers):
             answer = request.defer
         await answer(request)
 

@@ -84,6 +84,8 @@ class JobProcesses:
                     size += len(data)
                     if size > most:
                         raise OpFailed(f"the answer has more than {most} bytes (PULLBACK_JOBS_MB)")
+                case Done(PullbackError() as error):
+                    raise OpFailed(error.detail)
                 case Done():
                     return Answer(head.status, head.headers, b"".join(pieces))
                 case Dead(status):

@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-KEY_HEADER = "Idempotency-Key"
+KEY_HEADER, MOST_KEY = "Idempotency-Key", 255
+"""The header, and the most characters of its value."""
 ENDED = ("done", "failed", "cancelled")
 """The states of a job that has ended."""
 NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}")

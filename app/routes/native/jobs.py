@@ -14,7 +14,7 @@ from app.execution.engine import Engine
 from app.http.request import REQUEST, Defer, Request
 from app.http.route import PageRoute, RawRoute, always
 from app.jobs.line import JobLine
-from app.jobs.records import KEY_HEADER, JobRequest, State
+from app.jobs.records import KEY_HEADER, MOST_KEY, JobRequest, State
 from app.requests.answering import PIECE, Reply, send_reply
 from app.routes.native.linearizations import REPLICA
 from app.routes.protocol import document_reply
@@ -26,7 +26,7 @@ KEPT = frozenset(
 )
 # How long before the deadline of a request the wait ends.
 MARGIN_S = 1.0
-MOST_NAMES, MOST_KEY = 100, 255
+MOST_NAMES = 100
 
 JobId = Annotated[str, Path(description="The id from the 202.")]
 Wait = Annotated[float, Query(ge=0, le=3600, description="Return when a job has ended, or after so many seconds.")]

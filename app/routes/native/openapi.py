@@ -17,6 +17,8 @@ from pydantic.json_schema import models_json_schema
 from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.http.request import HEALTH
+from app.http.route import RawRoute
+from app.jobs.records import MOST_KEY
 from app.requests.models import Problem
 from app.requests.tensor_schemas import Schema, components, ref
 
@@ -44,6 +46,25 @@ _DEADLINE: Schema = {
 }
 
 
+_OF_JOBS: Mapping[str, Schema] = {
+    "prefer": {
+        "name": "Prefer",
+        "in": "header",
+        "required": False,
+        "description": "respond-async: the answer is 202 with a JobState, and that of the request is the result of the "
+        "job.",
+        "schema": {"type": "string"},
+    },
+    "idempotency": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "With Prefer: respond-async, the same key finds the same job.",
+        "schema": {"type": "string", "maxLength": MOST_KEY},
+    },
+}
+
+
 def openapi(app: FastAPI, engine: Engine) -> Schema:
     """Return the document of the routes, with our errors in place of FastAPI's."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
@@ -58,13 +79,16 @@ def openapi(app: FastAPI, engine: Engine) -> Schema:
     document["components"] = {
         "schemas": {name: without_defaults(schema) for name, schema in schemas.items()},
         "responses": responses,
-        "parameters": {"deadline": _DEADLINE},
+        "parameters": {"deadline": _DEADLINE, **_OF_JOBS},
     }
-    for path in document["paths"].values():
-        for operation in path.values():
+    jobs = {route.path for route in app.routes if isinstance(route, RawRoute) and route.may_be_job}
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
             answers = {status: answer for status, answer in operation["responses"].items() if status in SUCCESS}
             operation["responses"] = {**answers, **refusals}
             operation["parameters"] = [*operation.get("parameters", ()), {"$ref": "#/components/parameters/deadline"}]
+            if method == "post" and path in jobs:
+                operation["parameters"] += [{"$ref": f"#/components/parameters/{name}"} for name in _OF_JOBS]
     return document
 
 

@@ -1,0 +1,211 @@
+"""The store of jobs: what it keeps through the end of its processes, a full disk, and a clock that is set back."""
+
+import multiprocessing
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.errors import Gone, NotFound, Overloaded, TooManyRequests, Unprocessable
+from app.jobs.records import Answer, Bounds, Claim, JobRequest
+from app.jobs.store import JobStore
+
+BOUNDS = Bounds(jobs_of_key=10, bytes_of_key=1 << 20, bytes=3 << 19, kept_s=1000.0)
+REQUEST = JobRequest("/v1/ops/square/vjp", ((b"content-type", b"application/json"),), b"{}")
+DONE = Answer(200, ((b"content-type", b"application/json"),), b"[1]")
+
+
+@contextmanager
+def opened(path: Path, bounds: Bounds = BOUNDS) -> Iterator[JobStore]:
+    store = JobStore(path, bounds)
+    yield store
+    store.close()
+
+
+def claimed(store: JobStore) -> Claim:
+    claim = store.claim(1000)
+    assert claim is not None
+    return claim
+
+
+def state_of(store: JobStore, name: str) -> str:
+    return store.states([name], "")[0].state
+
+
+def in_another_process(path: Path, work: Callable[[JobStore], object]) -> None:
+    """Do ``work`` in a process that is killed then."""
+
+    def run() -> None:
+        work(JobStore(path, BOUNDS))
+        os._exit(9)
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+
+
+def test_a_job_runs_once_and_its_answer_is_kept(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        name = store.add("", REQUEST).id
+        assert store.answer(name, "") == (store.states([name], "")[0], None)
+        claim = claimed(store)
+        assert claim == (name, 1, REQUEST)
+        assert store.claim(1000) is None
+        store.finish(claim, DONE)
+        store.finish(claim, Answer(500, (), b""))
+        assert store.answer(name, "")[1] == DONE
+    with opened(tmp_path) as store:
+        assert store.answer(name, "")[1] == DONE
+        store.cancel(name, "")
+        with pytest.raises(Gone, match="no longer kept"):
+            store.states([name], "")
+        assert store.counts() == {"expired": 1, "bytes": BOUNDS.overhead}
+
+
+def test_a_job_whose_process_ended_runs_again_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        name = store.add("", REQUEST).id
+        store.give_back(claimed(store), "it ended")
+        assert state_of(store, name) == "waiting"
+        store.give_back(claimed(store), "it ended with SIGSEGV")
+        [state] = store.states([name], "")
+        assert state[1:] == ("failed", None, "it ended with SIGSEGV, in each of its 2 runs")
+
+
+def test_the_jobs_of_a_killed_service_run_again_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        names = [store.add("", REQUEST).id for _ in range(2)]
+        in_another_process(tmp_path, lambda other: (other.claim(5), other.claim(5)))
+        assert [state_of(store, name) for name in names] == ["running", "running"]
+        store.sweep()
+        assert [state_of(store, name) for name in names] == ["waiting", "waiting"]
+        in_another_process(tmp_path, claimed)
+        store.sweep()
+        assert [state_of(store, name) for name in names] == ["failed", "waiting"]
+        assert len([*tmp_path.glob("*.worker")]) == 1
+
+
+def test_a_stopped_service_leaves_its_jobs_waiting(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        name = store.add("", REQUEST).id
+        for _ in range(3):
+            with opened(tmp_path) as other:
+                assert claimed(other).runs == 1
+        assert state_of(store, name) == "waiting"
+
+
+def test_a_running_job_that_is_cancelled_has_no_answer(tmp_path: Path) -> None:
+    with opened(tmp_path) as store, opened(tmp_path) as other:
+        name = store.add("", REQUEST).id
+        claim = claimed(store)
+        version = store.version()
+        other.cancel(name, "")
+        assert store.version() != version
+        assert store.running([claim]) == [False]
+        assert store.ended([name]) == [name]
+        store.finish(claim, DONE)
+        assert store.answer(name, "")[1] is None
+        assert state_of(store, name) == "cancelled"
+
+
+def test_an_idempotency_key_finds_the_same_job(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        state = store.add("", REQUEST, "a")
+        assert store.add("", REQUEST._replace(headers=(*REQUEST.headers, (b"user-agent", b"x"))), "a") == state
+        assert store.add("", REQUEST, "b").id != state.id
+        assert store.add("other", REQUEST, "a").id != state.id
+        for other in (REQUEST._replace(body=b"[]"), REQUEST._replace(target="/"), REQUEST._replace(headers=())):
+            with pytest.raises(Unprocessable, match="Idempotency-Key"):
+                store.add("", other, "a")
+        store.finish(claimed(store), DONE)
+        assert store.add("", REQUEST, "a").state == "done"
+        store.cancel(state.id, "")
+        assert store.add("", REQUEST, "a").state == "waiting"
+
+
+def test_keys_take_turns_and_see_only_their_own(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        first = [store.add("one", REQUEST).id for _ in range(4)]
+        second = [store.add("two", REQUEST).id for _ in range(2)]
+        assert [state.position for state in store.states(first, "one")] == [2, 4, 5, 6]
+        assert [state.position for state in store.states(second, "two")] == [2, 4]
+        assert [state.id for state in store.latest("two")] == second[::-1]
+        order = [claimed(store).id for _ in range(6)]
+        assert order == [first[0], second[0], first[1], second[1], first[2], first[3]]
+        for work in (store.cancel, store.answer, lambda name, key: store.states([name], key)):
+            with pytest.raises(NotFound):
+                work(first[0], "two")
+
+
+def test_no_more_jobs_run_than_are_allowed(tmp_path: Path) -> None:
+    with opened(tmp_path) as store, opened(tmp_path) as other:
+        for _ in range(3):
+            store.add("", REQUEST)
+        assert store.claim(2) is not None
+        assert other.claim(2) is not None
+        assert store.claim(2) is other.claim(2) is None
+
+
+def test_bounds_of_a_key_and_of_the_store(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        names = [store.add("", REQUEST).id for _ in range(10)]
+        with pytest.raises(TooManyRequests, match="at most 10 jobs that wait or run"):
+            store.add("", REQUEST)
+        store.cancel(names[0], "")
+        large = REQUEST._replace(body=bytes(1 << 19))
+        store.add("", large)
+        for name in names[1:]:
+            store.cancel(name, "")
+        with pytest.raises(TooManyRequests, match=r"at most 1048576 bytes of jobs.*DELETE /v1/jobs"):
+            store.add("", large)
+        store.add("two", large)
+        with pytest.raises(Overloaded, match="the store of jobs is full"):
+            store.add("three", large)
+        claim = claimed(store)
+        with pytest.raises(TooManyRequests):
+            store.finish(claim, DONE._replace(body=bytes(1 << 20)))
+        store.fail(claim, "no room")
+        assert store.add("three", large).state == "waiting"
+
+
+def test_answers_expire_by_a_clock_that_only_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = Bounds(10, 1 << 20, 1 << 20, kept_s=0.2)
+    with opened(tmp_path, bounds) as store:
+        name = store.add("", REQUEST, "a").id
+        store.finish(claimed(store), DONE)
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        store.sweep()
+        assert store.answer(name, "")[1] == DONE
+        time.sleep(0.25)
+        store.sweep()
+        with pytest.raises(Gone, match="PULLBACK_JOBS_KEEP_S"):
+            store.answer(name, "")
+        assert store.add("", REQUEST, "a").state == "waiting"
+        time.sleep(0.25)
+        store.sweep()
+        with pytest.raises(NotFound):
+            store.answer(name, "")
+        assert store.counts()["waiting"] == 1
+
+
+def test_a_full_disk_refuses_jobs_and_loses_none(tmp_path: Path) -> None:
+    def run() -> None:
+        with opened(tmp_path) as store:
+            name = store.add("", REQUEST).id
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+            with pytest.raises(Overloaded, match="jobs cannot be kept"):
+                store.add("", REQUEST._replace(body=bytes(1 << 18)))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            assert [state.id for state in store.latest("")] == [name]
+            assert store.add("", REQUEST).state == "waiting"
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
