@@ -30,7 +30,7 @@ def test_each_check_has_a_process_of_its_own() -> None:
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("can't start new thread")])
 def test_a_place_is_not_lost_where_no_process_can_start(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(ObedientServer):
-        def fork(self, connection: int, memory: int, pipe: int) -> None:
+        def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:
             raise error
 
     async def test(pool: CheckPool) -> None:
@@ -61,9 +61,9 @@ def test_a_process_that_does_not_load_is_replaced(monkeypatch: pytest.MonkeyPatc
     held = list[int]()
 
     class Forgetful(ObedientServer):
-        def fork(self, connection: int, memory: int, pipe: int) -> None:
+        def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:
             if held:
-                super().fork(connection, memory, pipe)
+                super().fork(kind, connection, memory, pipe)
             else:
                 held.append(os.dup(pipe))  # and never a word
                 monkeypatch.setattr(check_process, "LOAD_S", PATIENCE_S)

@@ -116,10 +116,10 @@ def test_a_fork_server_that_is_stopped_before_it_forks_is_replaced() -> None:
             cls.made += 1
             return super().spawned()
 
-        def fork(self, connection: int, memory: int, pipe: int) -> None:
+        def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:
             if self.made < 3:
                 self.stop()
-            super().fork(connection, memory, pipe)
+            super().fork(kind, connection, memory, pipe)
 
     async def test(pool: CheckPool) -> None:
         with pytest.raises(Overloaded, match="the fork server is stopped, or has ended, each time; try again"):

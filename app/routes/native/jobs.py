@@ -113,6 +113,8 @@ def job_routes(engine: Engine, jobs: JobLine) -> APIRouter:
         summary="Get the answer of a job",
         description="The answer to the request of the job, with its status and in its format.",
         operation_id="job_result",
+        response_class=Response,
+        responses={200: {"description": "That answer.", "content": {"*/*": {"schema": {"type": "string"}}}}},
         parameters={"id": str},
         tags=["jobs"],
     )
