@@ -28,6 +28,7 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
+from pullback.jobs import AsyncJob, Job, JobState
 from pullback.linearization import AsyncLinearization, Linearization
 from pullback.op import AsyncComposedOp, AsyncOp, ComposedOp, Op
 from pullback.reports import Report, Verification
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncComposedOp",
+    "AsyncJob",
     "AsyncLinearization",
     "AsyncOp",
     "Attribute",
@@ -50,6 +52,8 @@ __all__ = [
     "Contract",
     "DeadlinePassed",
     "Gone",
+    "Job",
+    "JobState",
     "Linearization",
     "ListedOp",
     "NotFound",

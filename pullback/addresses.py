@@ -109,7 +109,7 @@ class Address:
         """Return the arguments of a request of httpx, without content and timeout."""
         location = self.location
         path = location.raw_path.rstrip(b"/") + call.path.encode("ascii")
-        headers = {**self.headers, **call.content.headers(), **limit.headers()}
+        headers = {**self.headers, **call.content.headers(), **dict(call.headers), **limit.headers()}
         return {"method": call.method, "url": location.copy_with(raw_path=path), "headers": headers}
 
     def cannot_connect(self, reason: object) -> CannotConnect:

@@ -15,13 +15,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from pullback import addresses, calls
+from pullback import addresses, calls, jobs
 from pullback.asyncio_network import AsyncioNetwork
 from pullback.base_client import BaseClient
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import ListedOp
 from pullback.compose import post, traced
 from pullback.errors import BadArgument, DeadlinePassed, TimedOut
+from pullback.jobs import AsyncJob, JobState
 from pullback.limits import DEFAULT_RETRIES, Limit
 from pullback.op import AsyncComposedOp, AsyncOp
 from pullback.reports import Event
@@ -82,6 +83,14 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
         """
         document = traced(function, summary, attrs)
         return AsyncComposedOp(self, await self.send(post(document)), document)
+
+    async def jobs(self) -> list[JobState]:
+        """Return the states of the latest jobs of the key, the newest first."""
+        return await self.send(jobs.latest())
+
+    def job(self, name: str) -> AsyncJob[dict[str, Any]]:
+        """Return a job by its id; its result is the document of the answer. This sends nothing."""
+        return AsyncJob(self, jobs.known(name))
 
     def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> AsyncGenerator[Event, None]:
         """Check the gradients of these ops, by default of all; yield the events as they arrive, ``Summary`` last.

@@ -48,6 +48,11 @@ class BaseClient(ABC, Generic[AnyNetwork]):
         """The URL of the service."""
         return self._address.url
 
+    @property
+    def timeout(self) -> float | None:
+        """The limit of each wait for the network, in seconds."""
+        return self._address.timeout
+
     def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
         return self._copy, ()
 

@@ -21,7 +21,8 @@ class Common(TypedDict, total=False):
     ``attrs``: the op's attributes. ``dtype``: the dtype of its type variable; by default that of the float arrays,
     if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``deadline``: the seconds that
     the whole call may take, with its retries, its connection and a first look at the contract; the service stops
-    working on it then. ``None`` and infinity set no limit.
+    working on it then. ``None`` and infinity set no limit. ``background``: return a ``Job`` (an ``AsyncJob``) at once,
+    whose ``result`` is that of the call; a string is the name under which the same call finds the same job again.
     """
 
     attrs: Mapping[str, Any] | None
@@ -29,6 +30,7 @@ class Common(TypedDict, total=False):
     mode: str | None
     device: str | None
     deadline: float | None
+    background: bool | str
 
 
 class Pointwise(Common, total=False):
@@ -50,6 +52,7 @@ class CheckOptions(TypedDict, total=False):
     widens every comparison on top of error bars and rounding; ``budget_s`` and ``deadline``, in seconds, end the
     checks, and what is not checked by then is in the report. The deadline includes the way to the service and back.
     With ``strict_claims``, doubtful declarations of an op are failures instead of notes.
+    ``background`` makes a ``Job`` of the check of one op, as in ``Common``.
     With ``record``, the reports of the checks of many ops have what the ops compute, in ``document["record"]``.
     """
 
@@ -64,6 +67,7 @@ class CheckOptions(TypedDict, total=False):
     record: bool | None
     strict_claims: bool | None
     deadline: float | None
+    background: bool | str
 
 
 class Content(NamedTuple):
@@ -85,7 +89,8 @@ class Call(NamedTuple, Generic[T]):
 
     ``accept`` is the media type of the response; ``deadline`` limits the whole call, in seconds. A call that computes
     its response from the request alone ``may_repeat``: if a connection that was kept turns out to be closed before the
-    first byte of the response, the client sends it once more. ``verb`` is a method other than GET and POST.
+    first byte of the response, the client sends it once more. ``verb`` is a method other than GET and POST. ``headers``
+    are sent too.
     """
 
     path: str
@@ -95,6 +100,7 @@ class Call(NamedTuple, Generic[T]):
     deadline: float | None = None
     may_repeat: bool = False
     verb: Literal["", "PUT", "DELETE"] = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def method(self) -> str:

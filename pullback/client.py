@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from pullback import addresses, calls
+from pullback import addresses, calls, jobs
 from pullback.base_client import BaseClient
 from pullback.blocking_network import BlockingNetwork
 from pullback.calls import Call, CheckOptions
@@ -20,6 +20,7 @@ from pullback.catalogue import ListedOp
 from pullback.closing import Closing
 from pullback.compose import post, traced
 from pullback.coroutines import iterate, run
+from pullback.jobs import Job, JobState
 from pullback.limits import DEFAULT_RETRIES, Limit
 from pullback.op import ComposedOp, Op
 from pullback.reports import Event
@@ -86,6 +87,14 @@ class Client(Closing, BaseClient[BlockingNetwork]):
         """
         document = traced(function, summary, attrs)
         return ComposedOp(self, self.send(post(document)), document)
+
+    def jobs(self) -> list[JobState]:
+        """Return the states of the latest jobs of the key, the newest first."""
+        return self.send(jobs.latest())
+
+    def job(self, name: str) -> Job[dict[str, Any]]:
+        """Return a job by its id; its result is the document of the answer. This sends nothing."""
+        return Job(self, jobs.known(name))
 
     def checks(self, ops: Iterable[str] | None = None, **options: Unpack[CheckOptions]) -> Generator[Event, None, None]:
         """Check the gradients of these ops, by default of all; yield the events as they arrive, ``Summary`` last.

@@ -14,7 +14,7 @@
     └── ProblemError      status  the service returned a problem document
         ├── Unauthorized  401     the service needs a key, or does not know this one
         ├── NotFound      404     an unknown op or path, or an op that could not be loaded
-        ├── Gone          410     a linearization that has ended, or is that of another process
+        ├── Gone          410     a linearization or a job that has ended and is not kept
         ├── TooLarge      413     the body exceeds the server's limit
         ├── Unprocessable 422     an invalid tensor, shape, dtype, attribute, name or mode
         ├── RateLimited   429     too many requests at a time with this key: try again after ``retry_after`` seconds
@@ -127,7 +127,7 @@ class NotFound(ProblemError):
 
 
 class Gone(ProblemError):
-    """The linearization has ended, was evicted, or is that of another process (410)."""
+    """The linearization, or the answer of a job, is no longer kept, or is that of another process (410)."""
 
 
 class TooLarge(ProblemError):

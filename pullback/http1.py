@@ -52,7 +52,7 @@ class Requests:
         """Return the head of a request."""
         path, lines = self._fixed
         deadline = "" if limit.seconds is None else _lines(limit.headers())
-        own = _content_lines(call.content)
+        own = _content_lines(call.content) + (_lines(dict(call.headers)) if call.headers else "")
         return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}\r\n".encode("ascii")
 
 

@@ -16,6 +16,7 @@ from pullback.catalogue import Contract
 from pullback.coroutines import run
 from pullback.errors import PullbackError
 from pullback.html.contract import html_of
+from pullback.jobs import AsyncJob, BaseJob, Job, Started, deferred
 from pullback.limits import Limit
 from pullback.op_calls import OpCall
 
@@ -67,6 +68,13 @@ class BaseOp(ABC):
         call = call.named(None if call.is_named else await self._shared_contract(limit))
         return await self._send(call, limit)
 
+    async def start(self, call: OpCall[T] | Call[T], background: bool | str) -> BaseJob[T]:
+        """Make a job of a call; a string finds the job that a call with the same one has made."""
+        limit = Limit(call.deadline) if isinstance(call, Call) else call.limit
+        if not isinstance(call, Call):
+            call = call.named(None if call.is_named else await self._shared_contract(limit))
+        return self._job(await self._send(deferred(call, background), limit))
+
     async def _shared_contract(self, limit: Limit) -> Contract:
         """Return the contract; calls that need it at the same time share one request."""
         while self._contract is None:
@@ -98,6 +106,9 @@ class BaseOp(ABC):
                 fetch.set_exception(error)
 
     @abstractmethod
+    def _job(self, started: Started[T]) -> BaseJob[T]: ...
+
+    @abstractmethod
     def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]: ...
 
     @abstractmethod
@@ -122,6 +133,9 @@ class BlockingOp(Blocking, BaseOp):
         """Set the client that sends the calls, and the name."""
         super().__init__(client, name)
 
+    def _job(self, started: Started[T]) -> Job[T]:
+        return Job(self._client, started)
+
     async def _send(self, call: Call[T], limit: Limit) -> T:
         return self._client.send(call, limit)
 
@@ -136,6 +150,9 @@ class AsyncioOp(Awaited, BaseOp):
         """Set the client that sends the calls, and the name."""
         super().__init__(client, name)
 
+    def _job(self, started: Started[T]) -> AsyncJob[T]:
+        return AsyncJob(self._client, started)
+
     def _send(self, call: Call[T], limit: Limit) -> Awaitable[T]:
         return self._client.send(call, limit)
 
@@ -147,7 +164,7 @@ class AsyncioOp(Awaited, BaseOp):
 class method(Generic[P, T]):
     """A method that returns the result of a call, as ``result`` does; the function that it decorates returns the call.
 
-    It blocks in ``Blocking`` classes.
+    It blocks in ``Blocking`` classes. With ``background``, it returns a job instead, which no type can say.
     """
 
     def __init__(self, function: Callable[Concatenate[Any, P], OpCall[T] | Call[T]]) -> None:
@@ -155,10 +172,14 @@ class method(Generic[P, T]):
 
         @wraps(function)
         def blocking(op: Any, *args: P.args, **options: P.kwargs) -> T:
+            if background := options.pop("background", False):
+                return run(op.start(function(op, *args, **options), background))
             return run(op.result(function(op, *args, **options)))
 
         @wraps(function)
         async def awaited(op: Any, *args: P.args, **options: P.kwargs) -> T:
+            if background := options.pop("background", False):
+                return await op.start(function(op, *args, **options), background)
             return await op.result(function(op, *args, **options))
 
         self.signature = signature(function)

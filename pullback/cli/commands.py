@@ -22,6 +22,7 @@ from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import INTERRUPTED, clean, console
 from pullback.cli.graph import graph
+from pullback.cli.jobs import jobs
 from pullback.cli.key import new
 from pullback.cli.native import native
 from pullback.cli.new_page import new_page
@@ -183,6 +184,7 @@ key = typer.Typer(
 )
 key.command(short_help="Make a key.")(new)
 app.add_typer(key, name="key", short_help="Make keys.")
+app.add_typer(jobs, name="jobs", short_help="List, wait for and cancel jobs.")
 app.add_typer(graph, name="graph", short_help="Post and show graphs of ops.")
 app.command("new", short_help="Write the page of a new op.")(new_page)
 app.command(short_help="Build C++ ops.")(native)
