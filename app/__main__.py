@@ -111,7 +111,7 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         STDOUT.write(line.encode() for line in text.splitlines())
 
     config = server_config(settings, certificate)
-    allowed = allow_connections(settings.connections, settings.check_processes)
+    allowed = allow_connections(settings.connections, settings.check_processes + settings.jobs)
     if allowed < settings.connections:
         logging.getLogger("pullback").warning(FEW_FILES, settings.connections, allowed)
         config.limit_concurrency = allowed

@@ -61,7 +61,7 @@ def create_app(
     settings = settings or Settings()
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
     budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops, checks)
-    jobs = job_line(engine, settings) if settings.jobs else None
+    jobs = job_line(engine, settings)
     log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:

@@ -16,8 +16,8 @@ from app.telemetry.line_writer import STDERR, STDOUT
 from app.telemetry.print_rate import PrintedLines
 
 # The files of a process that are not connections: libraries, pipes, the files of TensorFlow. A process has fewer, and
-# needs some at least, with some for each process of checks. ``SPARE_FILES`` are for connections over the limit.
-OTHER_FILES, LEAST_FILES, FILES_OF_CHECKS, SPARE_FILES = 1024, 48, 8, 16
+# needs some at least, with some for each process of checks or jobs. ``SPARE_FILES`` are for connections over the limit.
+OTHER_FILES, LEAST_FILES, FILES_OF_PROCESS, SPARE_FILES = 1024, 48, 8, 16
 # How long the connections that are accepted last may take to open, TLS included.
 OPENING_S = 1.0
 # For so long, a thread that parses large JSON may keep the interpreter from the event loop; Python's default is 5 ms.
@@ -110,7 +110,7 @@ class OneServer(GracefulServer):
             self._announce()
 
 
-def allow_connections(count: int, check_processes: int) -> int:
+def allow_connections(count: int, processes: int) -> int:
     """Raise this process's limit of open files, often 1,024, for ``count`` connections, as far as the system allows.
 
     Return how many connections it allows, at least one.
@@ -122,4 +122,4 @@ def allow_connections(count: int, check_processes: int) -> int:
         soft = needed
     if soft == resource.RLIM_INFINITY:
         return count
-    return max(1, min(count, soft - LEAST_FILES - SPARE_FILES - FILES_OF_CHECKS * check_processes))
+    return max(1, min(count, soft - LEAST_FILES - SPARE_FILES - FILES_OF_PROCESS * processes))

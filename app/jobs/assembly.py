@@ -1,7 +1,9 @@
 """How the settings build the line of jobs."""
 
+import logging
 from dataclasses import replace
 
+from app.errors import CannotStart
 from app.execution.engine import Engine
 from app.jobs.line import JobLine
 from app.jobs.processes import JobProcesses
@@ -9,13 +11,25 @@ from app.jobs.records import Bounds
 from app.jobs.store import JobStore
 from app.settings import MB, Settings
 
+log = logging.getLogger("pullback")
 
-def job_line(engine: Engine, settings: Settings) -> JobLine:
-    """Return the line of jobs for these settings; raises ``CannotStart`` if its store cannot be used."""
-    assert engine.setup is not None
+
+def job_line(engine: Engine, settings: Settings) -> JobLine | None:
+    """Return the line of jobs for these settings; ``None`` if they want none, or there is no temporary folder.
+
+    Raises ``CannotStart`` if the folder of the settings cannot be used.
+    """
+    if not settings.jobs or engine.setup is None:
+        return None
     size = settings.jobs_mb * MB
     of_key = size // 2 if settings.keys_file else size
-    store = JobStore(settings.jobs_path, Bounds(settings.key_jobs, of_key, size, settings.jobs_keep_s))
+    try:
+        store = JobStore(settings.jobs_path, Bounds(settings.key_jobs, of_key, size, settings.jobs_keep_s))
+    except CannotStart as error:
+        if settings.jobs_path is not None:
+            raise
+        log.warning("requests are answered at once, not as jobs: %s", error)
+        return None
     # The line has looked at the key already, and no other process may answer for this one.
     alone = {
         **{"jobs": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None},

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import orjson
 
-from app.errors import OpFailed, Overloaded, PullbackError
+from app.errors import OpFailed, Overloaded, TooManyRequests
 from app.jobs.processes import Died, JobProcesses
 from app.jobs.records import Answer, Claim, JobRequest, State
 from app.jobs.store import JobStore
@@ -94,8 +93,6 @@ class JobLine:
     async def cancel(self, name: str, key: str) -> None:
         """Cancel a job of a key, and end its process; raises the errors of ``JobStore.cancel``."""
         await self.call(lambda store: store.cancel(name, key))
-        if name in self._running:
-            self._running[name][1].cancel()
         self._wake.set()
 
     async def states(self, names: Sequence[str], key: str, wait_s: float = 0.0) -> list[State]:
@@ -182,7 +179,12 @@ class JobLine:
         try:
             answer = await self._processes.run(claim, self._limit_s, self._most)
             error = _error_of(answer)
-            return lambda store: store.finish(claim, answer, error)
+            try:
+                await self.call(lambda store: store.finish(claim, answer, error))
+            except (TooManyRequests, Overloaded) as failure:
+                why = f"its answer cannot be kept: {failure.detail}"
+                return lambda store: store.fail(claim, why)
+            return lambda store: None
         except Died as death:
             why = str(death)
             log.warning("job %s: %s", claim.id, why)
@@ -199,14 +201,12 @@ class JobLine:
             return lambda store: store.fail(claim, "the service failed; its log has the details")
 
     async def _note(self, claim: Claim, outcome: Callable[[JobStore], None]) -> None:
-        """Note the end of a job in the store; without room for the answer, only why it has failed, when that works."""
+        """Note the end of a job in the store, once that works."""
         while True:
             try:
                 return await self.call(outcome)
-            except PullbackError as failure:
-                why = f"its answer cannot be kept: {failure.detail}"
-            outcome = partial(JobStore.fail, claim=claim, error=why)
-            await asyncio.sleep(PAUSE_S)
+            except Overloaded:
+                await asyncio.sleep(PAUSE_S)
 
 
 def _error_of(answer: Answer) -> str:
