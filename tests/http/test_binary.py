@@ -222,6 +222,8 @@ def test_formats_mix(client: httpx.Client):
         (f"{BINARY};q=0", None),
         (f"{BINARY};q=0.000, application/json;q=0.0", None),
         ("application/safetensors", None),
+        ("application/jsonx", None),
+        ("text/html, Application/JSON;q=0.1", "application/json"),
     ],
 )
 def test_the_client_chooses_the_format(client: httpx.Client, accept: str | None, chosen: str | None):

@@ -286,21 +286,11 @@ def test_all_errors_are_named_at_once(client: httpx.Client):
 
 MALFORMED = {
     "empty": (b"", "empty"),
-    "blank": (b" \n\t", "empty"),
     "truncated": (b'{"inputs":{"x":[1,2', "truncated"),
-    "truncated string": (b'{"inp', ""),
     "bare NaN": (b'{"inputs":{"x":[NaN]}}', '"NaN"'),
-    "bare Infinity": (b'{"inputs":{"x":[-Infinity]}}', '"-Infinity"'),
     "not UTF-8": (b'{"inputs":{"\xff":[1]}}', "UTF-8"),
-    "UTF-16": ('{"inputs":{"x":[1]}}'.encode("utf-16"), "UTF-8"),
-    "a byte order mark": (b'\xef\xbb\xbf{"inputs":{"x":[1]}}', ""),
-    "two documents": (b'{"inputs":{"x":[1]}}{}', ""),
-    "single quotes": (b"{'inputs':{'x':[1]}}", ""),
-    "a trailing comma": (b'{"inputs":{"x":[1,]}}', ""),
-    "a comment": (b'{"inputs":{"x":[1]}} // x', ""),
     "beyond float64": (b'{"inputs":{"x":[1e400]}}', "Infinity"),
     "a key twice": (b'{"inputs":{"x":[1],"x":[2]}}', '"x"'),
-    "a lone surrogate": (rb'{"inputs":{"\ud800":[1]}}', ""),
     "deeper than any": (b"[" * 2000 + b"]" * 2000, ""),
     "many brackets": (b'{"inputs":{"x":[' + b"[]," * 100_000 + b"[]]}}", "brackets"),
 }
@@ -364,19 +354,6 @@ def test_another_method_is_405_with_allow(client: httpx.Client, method: str, pat
     problem(response, 405)
     assert {name.strip() for name in response.headers["allow"].split(",")} >= allowed - {"HEAD"}
     assert client.get(path).status_code in (200, 405)
-
-
-@pytest.mark.parametrize("accept", ["text/html", "application/x-ndjson", "image/*, text/plain;q=0.5"])
-def test_another_format_is_406(client: httpx.Client, accept: str):
-    response = client.post(SQUARE, json=RIGHT, headers={"accept": accept})
-    assert f"expected Accept: application/json or {BINARY}, got " in problem(response, 406)["detail"]
-
-
-@pytest.mark.parametrize(
-    "accept", ["*/*", "application/json", "application/*", "text/html, Application/JSON;q=0.1", ""]
-)
-def test_every_accept_header_that_covers_json_is_accepted(client: httpx.Client, accept: str):
-    assert client.post(SQUARE, json=RIGHT, headers={"accept": accept}).status_code == 200
 
 
 @pytest.mark.parametrize(

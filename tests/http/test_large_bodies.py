@@ -11,7 +11,8 @@ import pytest
 
 from tests.http.native_client import BINARY
 from tests.http.test_binary import decode, encode
-from tests.http.test_limits import connected, parse, read_all
+from tests.http.test_chain import parse, read_all
+from tests.http.test_limits import connected
 
 COUNT = 300_000
 X = np.random.default_rng(7).normal(size=COUNT).astype(np.float32)

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from tests.http.test_chain import parse, read_all
 from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
@@ -42,19 +43,6 @@ def raw(one, request: bytes) -> tuple[int, dict[str, str], bytes]:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_WR)
         return parse(first + read_all(sock))
-
-
-def read_all(sock: socket.socket) -> bytes:
-    data = bytearray()
-    while piece := sock.recv(1 << 16):
-        data += piece
-    return bytes(data)
-
-
-def parse(data: bytes) -> tuple[int, dict[str, str], bytes]:
-    top, _, body = data.partition(b"\r\n\r\n")
-    status, *lines = top.decode("latin-1").split("\r\n")
-    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
 
 
 def still_serves(one) -> bool:
