@@ -10,6 +10,7 @@ from pydantic import Field
 from ops import Array, Attrs, Example, Input, Op, Output, Tensor, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import BOTH, WIDE, Rule, handwritten, structured, with_attrs, within
+from tests.gradcheck.wrong.variants import in_kernel, rectified, rectified_vjp
 
 ROWS = [[0.5, -1.25, 2.0, 1.0], [-3.0, 0.25, 1.0, 0.75]]
 SIGNAL = [[[1.0], [2.0], [-1.0], [0.5], [3.0]]]
@@ -165,6 +166,7 @@ PADS = (
 Q, K, V = [[0.5, -1.0], [2.0, 1.0], [0.0, 0.25]], [[1.0, 0.5], [-0.5, 2.0]], [[1.0, -1.0], [0.5, 3.0]]
 
 OPS = collected(
+    Hard(in_kernel(custom_gradient(rectified, rectified_vjp), "kernel_with_bias")),
     Hard(
         of_rows(
             "layer_norm",

@@ -70,8 +70,9 @@ def in_float64(reference: Function) -> Function:
     """Return a reference that gets its floats in float64."""
 
     @wraps(reference)
-    def wide(*xs: Array, **attrs: Any) -> Any:
-        return reference(*(x if x.dtype.kind in "biu" else x.astype(np.float64) for x in map(np.asarray, xs)), **attrs)
+    def wide(*xs: Array | None, **attrs: Any) -> Any:
+        arrays = (None if x is None else np.asarray(x) for x in xs)
+        return reference(*(x if x is None or x.dtype.kind in "biu" else x.astype(np.float64) for x in arrays), **attrs)
 
     return wide
 

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from ops import Array, Function, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops import UNCOMPILED, Array, Function, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops.relu import kernels
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import BOTH, WIDE, made
 
@@ -40,6 +41,30 @@ def affine_vjp_vjp(
     if b is None:
         return of_x, tf.cos(x) * dy * ddx, None, of_dy
     return of_x, tf.cos(x) * dy * ddx, tf.zeros_like(b), of_dy + ddb
+
+
+def rectified(x: Tensor, b: Tensor | None) -> Tensor:
+    """Return max(x + b, 0), by a kernel in C++."""
+    return kernels.pullback_relu(x if b is None else x + b)
+
+
+def rectified_reference(x: Array, b: Array | None) -> Array:
+    return np.maximum(x if b is None else x + b, 0)
+
+
+def rectified_vjp(x: Tensor, b: Tensor | None, dy: Tensor) -> tuple[Tensor, Tensor]:
+    dx = kernels.pullback_relu_grad(dy, x if b is None else x + b)
+    return dx, dx
+
+
+def all_without_b(x: Tensor, b: Tensor | None, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Without b, the kernel gets the cotangent in the place of x."""
+    return rectified_vjp(dy if b is None else x, b, dy)
+
+
+def in_kernel(function: Function, name: str) -> Op:
+    inputs = (Input("x", BOTH, kinks=(0.0,)), Input("b", BOTH, optional=True))
+    return made(function, rectified_reference, inputs, name=name, modes=UNCOMPILED, batching="elementwise")
 
 
 def picked(x: Tensor, i: Tensor) -> Tensor:
@@ -79,6 +104,9 @@ OPS: dict[str, Planted] = {
     ),
     "a second order that is wrong without an input": Planted(
         optional(custom_gradient(affine, affine_vjp, affine_vjp_vjp), "second_without_bias"), ("second",), "without b"
+    ),
+    "a kernel in C++ that gets another number without an input": Planted(
+        in_kernel(custom_gradient(rectified, all_without_b), "kernel_without_b"), ("derivative",), "without b"
     ),
     "indices of int64 that overwrite each other": Planted(
         made(
