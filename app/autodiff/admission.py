@@ -25,6 +25,7 @@ def admit(op: Op) -> None:
     That is if an example is not a valid request or not in the domain, if a function that is called for it raises, or if
     the symbol of an output is a misspelt one of an input.
     """
+    _ = op.own_parameters.digest  # here, because it takes a second of a gigabyte
     for example in op.examples:
         try:
             point = bind_example(op, example)

@@ -15,7 +15,7 @@ from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
-from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output
+from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output, ParameterSet
 
 # The most float64 elements that an address space can hold.
 MAX_SIZE = MAX_BYTES // 8
@@ -33,12 +33,24 @@ def bind(
     return bind_inputs(bind_spec(op, attrs, dtype, **run), inputs, decode)
 
 
-def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode, **run: Any) -> Spec:
-    """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields: device, max_elements."""
+def bind_spec(
+    op: Op,
+    attrs: Mapping[str, Any],
+    dtype: str | None,
+    *,
+    mode: Mode,
+    parameters: ParameterSet | None = None,
+    **run: Any,
+) -> Spec:
+    """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields: device, max_elements.
+
+    The ``parameters`` are by default those of the page.
+    """
     if mode not in op.modes:
         message = f"op {op.name} has no kernel for this mode"
         raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
-    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
+    parameters = op.own_parameters if parameters is None else parameters
+    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, parameters=parameters, **run)
     if op.needs_linear:
         need_linear(op, spec.attrs)
     need_order(op, spec.attrs, 0)
@@ -53,10 +65,12 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
 def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     """Return the point with these inputs; raise ``Unprocessable`` for inputs that the op does not accept."""
     arrays = decode_inputs(spec.op, inputs, spec.inputs.dtypes, decode)
+    if spec.parameters.arrays:
+        arrays = {**spec.parameters.arrays, **arrays}
     if len(arrays) < len(spec.inputs.dtypes):
         missing = next(name for name in spec.inputs.dtypes if name not in arrays)
-        expected = f"all of {', '.join(spec.inputs.dtypes)}"
-        raise wrong(("inputs",), f"missing input {missing}", expected=expected, got=", ".join(arrays) or "none")
+        expected = f"all of {', '.join(name for name in spec.inputs.dtypes if name not in spec.parameters.arrays)}"
+        raise wrong(("inputs",), f"missing input {missing}", expected=expected, got=", ".join(inputs) or "none")
     if len(arrays) > 1:
         arrays = {name: arrays[name] for name in spec.inputs.dtypes}
     point = point_at(spec, arrays)
@@ -93,7 +107,7 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
     size, shapes, faults = 0, dict[str, tuple[int, ...] | None](), Faults()
     for slot in spec.op.inputs:
         x = inputs[slot.name]
-        size += x.size
+        size += x.size if x is not spec.held.get(slot.name) else 0
         if slot.shape == ANY_SHAPE and dims.setdefault("...", x.shape) == x.shape:
             continue
         trial = dict(dims)
@@ -179,6 +193,7 @@ def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     """
     # A broadcast array of any size takes the memory of one number.
     stand_ins = {name: np.broadcast_to(np.False_, shape) for name, shape in shapes.items()}
+    stand_ins = {**spec.parameters.arrays, **stand_ins}
     resolved = dict[str, tuple[int, ...]]()
     for name, shape in point_at(spec, stand_ins).output_shapes.items():
         if shape is None:
@@ -224,6 +239,15 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
 def shape_text(pattern: Sequence[str | int]) -> str:
     """Return a symbolic shape as text: ``[N, C]``, ``[..., M, M]``."""
     return f"[{', '.join(map(str, pattern))}]"
+
+
+def bind_wrt(op: Op, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of inputs and parameters that a request selects; ``None`` selects all inputs.
+
+    Raises ``Unprocessable`` for any other name.
+    """
+    every = op.general
+    return bind_names(names, every.inputs if names is None else every.every_input, "wrt")
 
 
 def bind_names(names: Sequence[str] | None, slots: Sequence[Input | Output], field: str) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Builder:
         """Return how a gradient is missing: ``None`` as a value of vjp or of a node, if that is known."""
         if node := self.op.node_without_gradient(name, self.leaves, self.attrs):
             return f"None from {node}"
-        names, rules = [slot.name for slot in self.op.general.inputs], rules_of(self.op.function)
+        names, rules = [slot.name for slot in self.op.general.every_input], rules_of(self.op.function)
         if rules is None or names.index(name) not in rules.returned_none:
             return "None, or no path at all"
         return f"None (value {names.index(name) + 1} of {len(names)})"

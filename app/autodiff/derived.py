@@ -8,7 +8,7 @@ each differentiable output. Their contracts follow from that of ``f``.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from app.autodiff.binding import bind_shapes, bind_spec, has_order
 from app.autodiff.transforms import Signature, Transform, signature
 from app.errors import NotFound, Unprocessable, did_you_mean, wrong
 from app.tensors.casting import describe
-from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output, variant
+from ops import FLOATS, Attrs, Claim, Derivative, Example, Input, Op, Output, ParameterSet, closed, variant
 
 Derivation: TypeAlias = Literal["vjp", "jvp"]
 DERIVATIONS: tuple[Derivation, ...] = get_args(Derivation)
@@ -94,6 +94,16 @@ class DerivedOp(Op):
         return self.base.second_names
 
     @property
+    def held(self) -> tuple[str, ...]:
+        """Those of the registered op."""
+        return self.base.held
+
+    @property
+    def own_parameters(self) -> ParameterSet:
+        """Those of the registered op."""
+        return self.base.own_parameters
+
+    @property
     def general(self) -> Op:
         """What is derived in the same way from the registered op that has all inputs."""
         every = self.base.general
@@ -143,6 +153,12 @@ def variant_of(op: Op, sent: Mapping[str, str | None]) -> Op:
     return derived(variant(base, sent, second), op.name, [transform.rule for transform in transforms])
 
 
+def without_parameters(op: Op) -> Op:
+    """Return an op, registered or derived, in which the page's own values of parameters are constants."""
+    base, transforms = origin(op)
+    return derived(closed(base), op.name, [transform.rule for transform in transforms]) if base.parameters else op
+
+
 def known_derived(op: Op, sequence: Iterable[str]) -> Op | None:
     """Return what ``derived`` has returned for an op before, ``None`` if it has not."""
     found: Op | None = op
@@ -171,7 +187,8 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
     inputs, outputs = ({slot.name: slot for slot in slots} for slots in (base.inputs, base.outputs))
     before: Signature[Slot] = signature(transforms, inputs, outputs, base.taken_names)
     names = before.names[-1]
-    wrt = tuple([slot.name for slot in op.inputs if _is_differentiable(op, slot)])
+    parameters = {each.name for each in op.parameters}
+    wrt = tuple([slot.name for slot in op.inputs if slot.name not in parameters and _is_differentiable(op, slot)])
     differentiable = {slot.name for slot in op.outputs if _is_differentiable(op, slot)}
     of = tuple([source for source, name in names.items() if name in differentiable])
     if not wrt or not of:
@@ -183,12 +200,13 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
     # The cotangent of an input that all rows use is a sum over the rows: they depend on each other.
     has_sums = derivation == "vjp" and not set(wrt).isdisjoint(op.shared)
     shared = (*op.shared, *(leaf for leaf, slot in given.items() if slot in op.shared))
+    slots = [replace(slot, dtypes=_kind(slot)[0]) for slot in op.inputs]
     return DerivedOp(
         name=f"{op.name}.{derivation}",
         summary=SUMMARIES[derivation].format(op.name),
         doc=DOCS[derivation].format(op.name),
         function=base.function,
-        inputs=(*(replace(slot, dtypes=_kind(slot)[0]) for slot in op.inputs), *new_inputs),
+        inputs=tuple(sorted((*slots, *new_inputs), key=lambda slot: slot.name in parameters)),
         outputs=tuple(new_outputs),
         mechanism=base.mechanism,
         source=base.source,
@@ -202,6 +220,7 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
         sizes=base.sizes,
         validate=base.validate,
         singular=base.singular,
+        parameters=base.parameters,
         of=op,
         given=given,
         base=base,
@@ -265,7 +284,7 @@ def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
     """Yield the op's examples with a direction of ones for each new input, where it exists and the shapes are known."""
     for example in op.examples:
-        run = {"device": "", "max_elements": 0}
+        run: dict[str, Any] = {"device": "", "max_elements": 0}
         shapes = {name: np.shape(value) for name, value in example.inputs.items()}
         one = variant_of(op, dict.fromkeys(shapes))
         try:

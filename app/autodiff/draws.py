@@ -22,7 +22,8 @@ def draw(
     if op.sample is not None:
         model = op.attrs.model_validate(attrs)
         with blame_op(op, "sample"):
-            drawn = dict(op.sample(rng, dtype, model))
+            drawn = {each.name: each.around(rng.uniform(size=each.value.shape)) for each in op.parameters}
+            drawn |= op.sample(rng, dtype, model)
             arrays = {slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}
             for x in arrays.values():
                 x.astype(np.float64)  # raises for anything but numbers
@@ -42,7 +43,12 @@ def shape_of(slot: Input, dimensions: Dimensions) -> tuple[int, ...]:
 
 
 def in_slot(op: Op, slot: Input, dtype: str, rng: np.random.Generator, fractions: Array) -> Array:
-    """Return the numbers at these fractions of an input's domain, away from its kinks and poles, or bools."""
+    """Return the numbers at these fractions of an input's domain, away from its kinks and poles, or bools.
+
+    Those of a parameter that declares no domain are around its value.
+    """
+    if (parameter := op.parameter(slot.name)) is not None and parameter.domain is None:
+        return parameter.around(fractions)
     kind = op.dtype_of(slot, dtype)
     if kind == BOOL:
         return rng.integers(0, 2, fractions.shape) == 1

@@ -105,18 +105,21 @@ class Evaluation(Generic[Result]):
         if isinstance(packing, Whole) or size > packing.most:
             return None
         # Bytes, because 0.0 == -0.0 although the two give different results.
-        leaves = zip(self.call_leaves, packing.units, strict=True)
-        return packing, *(leaf.tobytes() for leaf, unit in leaves if unit is None)
+        leaves, parameters = zip(self.call_leaves, packing.units, strict=True), self.point.spec.parameters
+        key = [leaf.tobytes() for leaf, unit in leaves if unit is None and id(leaf) not in parameters.identities]
+        return packing, parameters.digest if parameters.arrays else "", *key
 
     def at(self, tensors: Sequence[Array], positions: Sequence[Mapping[str, int]]) -> "Evaluation[Result]":
         """Return the evaluation at other tensors of the same shapes, with all that is known of this one.
 
         ``positions`` has that of each input among the tensors, by name, then of the seeds of each transform. The
-        evaluation must not be ``batched``, and what must be equal in a shared call must be number attributes.
+        evaluation must not be ``batched``, and what must be equal in a shared call must be number attributes, or
+        parameters.
         """
         point, get, other = self.point, tensors.__getitem__, cast("Evaluation[Result]", object.__new__(Evaluation))
         inputs, *seeds = [dict(zip(names, map(get, names.values()), strict=True)) for names in positions]
         other.__dict__.update(self.__dict__)
+        inputs.update(point.spec.held)
         other.point = Point(point.spec, inputs, point.dims, point.size, point.output_shapes)
         other.seeds, other.leaves = tuple(seeds), [*inputs.values(), *point.spec.numbers]
         for seed in seeds:

@@ -175,7 +175,7 @@ def padded_rows(
 
 def packings_of(op: Op) -> list[PaddedRows]:
     """Return the packings of an op that are kept, the newest last."""
-    return [packing for packing in _packings.values() if packing.program.op is op]
+    return [packing for packing in _packings.values() if packing.program.op.general is op]
 
 
 def shape_counts() -> Counter[tuple[str, bool]]:

@@ -15,7 +15,7 @@ from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
-from ops import Array, Attrs, Batching, Input, InvalidInput, Mode, Op, Output
+from ops import NO_PARAMETERS, Array, Attrs, Batching, Input, InvalidInput, Mode, Op, Output, ParameterSet
 
 Arrays: TypeAlias = Mapping[str, Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -46,7 +46,8 @@ class Side:
 class Spec:
     """Everything in a request but its tensors; equal requests may share one.
 
-    ``dtype`` is the dtype of the op's type variable; ``max_elements`` limits the numbers in a response.
+    ``dtype`` is the dtype of the op's type variable; ``max_elements`` limits the numbers in a response. ``parameters``
+    are the values of the parameters that a request leaves out.
     """
 
     op: Op
@@ -55,6 +56,7 @@ class Spec:
     mode: Mode
     device: str
     max_elements: int
+    parameters: ParameterSet = NO_PARAMETERS
 
     @cached_property
     def inputs(self) -> Side:
@@ -70,6 +72,16 @@ class Spec:
     def numbers(self) -> tuple[Array, ...]:
         """The number attributes, as scalars of the op's type variable."""
         return tuple(number(value, self.dtype) for value in self.attrs.numbers().values())
+
+    @cached_property
+    def held(self) -> Arrays:
+        """The inputs that are parameters whose values a request leaves out: the last ones of the op."""
+        return {name: self.parameters.arrays[name] for name in self.op.held}
+
+    @cached_property
+    def fixed(self) -> slice:
+        """Where the leaves of an evaluation are that a request does not have: parameters, then number attributes."""
+        return slice(len(self.op.inputs) - len(self.op.held), len(self.op.inputs) + len(self.numbers))
 
     @cached_property
     def static(self) -> tuple[tuple[str, Any], ...]:
@@ -97,7 +109,7 @@ class Spec:
 class Point:
     """Where an op is evaluated: typed inputs, and the values of the symbols in the op's shapes (``dims``).
 
-    ``size`` is the number of elements in all inputs; ``output_shapes`` follow from the symbols, ``None`` where they do
+    ``size`` is the number of elements in all inputs of a request; ``output_shapes`` follow from the symbols, ``None`` where they do
     not determine the shape. ``app.autodiff.binding.point_at`` computes them.
     """
 
@@ -117,9 +129,9 @@ class Point:
         """The approximate multiply-adds of one forward pass: the op's ``cost``, and at least one per number."""
         op = self.spec.op
         if op.cost is None:
-            return self.size
+            return self.size + self.spec.parameters.size
         with blame_op(op, "cost"):
-            return max(self.size, op.cost(self.dims))
+            return max(self.size + self.spec.parameters.size, op.cost(self.dims))
 
     def admit_work(self, times: int = 1) -> None:
         """Raise ``Unprocessable`` before work that would take minutes: ``times`` the cost of the op."""

@@ -17,7 +17,7 @@ def variants(op: Op) -> list[Op]:
 def is_in_examples(op: Op) -> bool:
     """Return whether an example has exactly the inputs of a variant, where its second type variable is the default."""
     one, every = origin(op)[0], origin(op.general)[0]
-    names = {slot.name for slot in one.inputs}
+    names = {slot.name for slot in one.inputs} - {each.name for each in one.parameters}
     has_default = variant(every, names).inputs == one.inputs
     return one is every or (has_default and any(set(example.inputs) == names for example in every.examples))
 

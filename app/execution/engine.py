@@ -27,7 +27,7 @@ from app.graphs.document import PREFIX
 from app.graphs.folder import GraphFolder
 from app.graphs.store import KEPT, GraphStore
 from app.telemetry.counters import Counters
-from ops import Mode, Op, Registry
+from ops import Mode, Op, ParameterSet, Registry
 
 Count: TypeAlias = Callable[[str, str], Counters]
 """Returns the counters of an op and an operation."""
@@ -218,6 +218,18 @@ class Engine:
     def graphs(self) -> GraphStore:
         """The graphs that were posted, whose nodes are registered and derived ops."""
         return GraphStore(self.op, self.graph_folder)
+
+    def parameters(self, op: Op, digest: str | None) -> ParameterSet:
+        """Return the values of an op's parameters with a digest, ``None`` for those of its page.
+
+        Raises ``Unprocessable`` for an op without parameters, and ``NotFound`` for an unknown digest.
+        """
+        own = op.own_parameters
+        if digest is None or (own.arrays and digest == own.digest):
+            return own
+        if not own.arrays:
+            raise wrong(("parameters",), f"op {op.name} has no parameters", expected="no such field", got=digest)
+        raise NotFound(f"op {op.owner} has no parameters with the digest {digest!r}; known are {own.digest}")
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
         """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""

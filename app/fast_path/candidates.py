@@ -82,7 +82,8 @@ def template_of(candidate: Candidate, call_of: CallOf) -> Template:
 def _values(evaluation: Evaluation[Any]) -> Values | None:
     """Return the check of values that the op has."""
     op, spec = evaluation.point.op, evaluation.point.spec
-    return Values(op.validate, tuple(slot.name for slot in op.inputs), spec.attrs) if op.validate is not None else None
+    names = tuple(slot.name for slot in op.inputs[: spec.fixed.start])
+    return Values(op.validate, names, spec.attrs) if op.validate is not None else None
 
 
 def _run_reader(body: bytes, tensors: Sequence[Array], exchange: Exchange) -> RunReader:
@@ -201,9 +202,9 @@ def _evaluation(exchange: Exchange) -> Evaluation[Any]:
 
 
 def _tensors(evaluation: Evaluation[Any]) -> list[Array]:
-    """Return the leaves of an evaluation without the number attributes."""
-    first, count = len(evaluation.program.op.inputs), len(evaluation.point.spec.numbers)
-    return [*evaluation.leaves[:first], *evaluation.leaves[first + count :]]
+    """Return the leaves of an evaluation without those that are the same for all requests of a plan."""
+    fixed = evaluation.point.spec.fixed
+    return [*evaluation.leaves[: fixed.start], *evaluation.leaves[fixed.stop :]]
 
 
 def _response(headers: Sequence[Header], exchange: Exchange) -> ResponseTemplate:

@@ -24,7 +24,7 @@ from ops import Array
 
 @dataclass(frozen=True, eq=False)
 class SharedCall:
-    """What evaluations that may share a call have in common: their packing, and the number attributes.
+    """What evaluations that may share a call have in common: their packing, the parameters and number attributes.
 
     ``numbers`` has these, with ``None`` for each tensor. The tensors have ``dtypes``. Those without a unit in the
     packing, an input that all rows use, must be equal for all requests of a call. ``owner`` is the op. For a posted

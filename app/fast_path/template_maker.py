@@ -47,10 +47,11 @@ class TemplateMaker:
     def call_of(self, evaluation: Evaluation[Any]) -> SharedCall:
         """Return the call of an evaluation, the same for all that may share one."""
         point, packing = evaluation.point, evaluation.packed[0]
-        first, count = len(point.op.inputs), len(point.spec.numbers)
-        numbers = [leaf if first <= i < first + count else None for i, leaf in enumerate(evaluation.leaves)]
+        fixed, parameters = point.spec.fixed, point.spec.parameters
+        numbers = [leaf if fixed.start <= i < fixed.stop else None for i, leaf in enumerate(evaluation.leaves)]
         # Bytes, because 0.0 == -0.0 although the two give different results.
-        key = packing, *(number.tobytes() for number in point.spec.numbers)
+        digest = parameters.digest if point.spec.held else ""
+        key = packing, digest, *(number.tobytes() for number in point.spec.numbers)
         call = self._calls.get(key)
         if call is None:
             dtypes = [leaf.dtype for leaf, number in zip(evaluation.leaves, numbers, strict=True) if number is None]

@@ -175,6 +175,9 @@ def _special_numbers(op: Op, slot: Input, *, is_elementwise: bool) -> list[float
 
 def _from_few(op: Op, slot: Input, dtype: str, rng: np.random.Generator, numbers: Sequence[float]) -> Array:
     """Draw an input from two or three numbers, so that some are equal; special numbers are among them."""
-    few = in_slot(op, slot, dtype, rng, rng.uniform(size=2))
+    if (parameter := op.parameter(slot.name)) is not None:
+        few = rng.choice(np.append(parameter.value, slot.domain), 2)
+    else:
+        few = in_slot(op, slot, dtype, rng, rng.uniform(size=2))
     some = rng.choice(np.asarray(numbers), 1) if len(numbers) else few[:0]
     return rng.choice(np.concatenate([few, some]), shape_of(slot, THREES))

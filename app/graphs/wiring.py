@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from pydantic import ValidationError
 
-from app.autodiff.derived import DerivedOp, variant_of
+from app.autodiff.derived import DerivedOp, variant_of, without_parameters
 from app.errors import Faults, Loc, NotFound, Unprocessable, near, unprocessable, wrong
 from app.graphs.document import PREFIX, Bound, Constant, GraphDocument, GraphNode
 from app.tensors.dtypes import DTYPES
@@ -140,7 +140,7 @@ def _op_of(name: str, find: FindOp, at: Loc) -> Op:
         expected = "a registered or derived op; put the nodes of that graph (GET /v1/graphs/NAME) into this document"
         raise wrong(at, "a posted graph cannot be the op of a node", expected=expected, got=name)
     try:
-        return find(name)
+        return without_parameters(find(name))
     except NotFound as error:
         expected = "a registered op, or one that is derived from it, such as square.vjp"
         raise wrong(at, error.detail, expected=expected, got=name) from None

@@ -37,7 +37,16 @@ Names = Annotated[list[Name], Field(max_length=MAX_NAMES, json_schema_extra={"mi
 Cotangents = Annotated[
     Tensors | None, Field(description="A cotangent for some of the outputs, zeros for the rest; omitted: ones for all.")
 ]
-Wrt = Annotated[Names | None, Field(description="The inputs to differentiate with respect to; omitted: all.")]
+Wrt = Annotated[
+    Names | None,
+    Field(description="The inputs and parameters to differentiate with respect to; omitted: all inputs."),
+]
+Parameters = Annotated[
+    str | None,
+    Field(
+        max_length=64, description="The digest of the values of the op's parameters; omitted: those of its page."
+    ),
+]
 Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]
 
 
@@ -56,6 +65,7 @@ class OperationRequest(BaseModel):
     )
     device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
     encoding: Encoding = Field(default="nested", description="How tensors are written in the response.")
+    parameters: Parameters = None
 
 
 _PARTIAL_NEEDS_POINTS: Any = {

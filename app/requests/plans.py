@@ -14,7 +14,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 import orjson
 
-from app.autodiff.binding import bind_directions, bind_inputs, bind_names, bind_spec, check_values, decode_inputs
+from app.autodiff.binding import (
+    bind_directions,
+    bind_inputs,
+    bind_names,
+    bind_spec,
+    bind_wrt,
+    check_values,
+    decode_inputs,
+)
 from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
@@ -223,7 +231,8 @@ class Plan:
 def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool) -> _Shaped | None:
     """Return what follows from the shapes of the tensors of a request; ``None`` if it depends on their numbers."""
     positions = {id(tensor): i for i, tensor in enumerate(tensors)}
-    numbers, (packing, _) = set(map(id, evaluation.point.spec.numbers)), evaluation.packed
+    spec, (packing, _) = evaluation.point.spec, evaluation.packed
+    numbers = {*map(id, spec.numbers), *map(id, spec.held.values())}
     if evaluation.batched or not {id(leaf) for leaf in evaluation.leaves} <= positions.keys() | numbers:
         return None
     if not isinstance(packing, Whole):
@@ -231,7 +240,7 @@ def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool
         if any(unit is None and id(leaf) not in numbers for leaf, unit in leaves):
             return None
     places = [
-        {name: positions[id(tensor)] for name, tensor in each.items()}
+        {name: positions[id(tensor)] for name, tensor in each.items() if id(tensor) in positions}
         for each in (evaluation.point.inputs, *evaluation.seeds)
     ]
     # The copies have what this one knows, and the one that is kept has no numbers.
@@ -311,8 +320,9 @@ class Plans:
         # With many directions, XLA would compile once for each number of directions.
         mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
-        spec = bind_spec(op, request.attrs, request.dtype, mode=mode, **run)
-        wrt = bind_names(getattr(request, "wrt", None), op.general.inputs, "wrt")
+        parameters = engine.parameters(op, request.parameters)
+        spec = bind_spec(op, request.attrs, request.dtype, mode=mode, parameters=parameters, **run)
+        wrt = bind_wrt(op, getattr(request, "wrt", None))
         of = bind_names(getattr(request, "of", None), op.general.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)
         return Plan(operation, request, wrt, of, spec, op.owner, whole or batched)

@@ -40,6 +40,7 @@ from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_arguments, check_fields, check_text, shown
 from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
+from pullback.ops._parameters import Parameter, ParameterSet, own_values
 from pullback.ops._shown import html_of, text_of
 from pullback.ops._slots import FLOATS, Example, Input, Output, check_variables, duplicate_names, unbound_symbols
 
@@ -69,7 +70,9 @@ class Op:
     ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the
     tensors; the admission of requests uses it. ``sizes(dims)`` returns the symbols of the outputs that follow from
     those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for shapes that the op does
-    not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose.
+    not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose. ``parameters``
+    are further inputs, behind the others in every function of the page but ``validate`` and ``sample``; requests leave
+    them out, and the page's own values, or others that the server has, take their place.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -95,6 +98,7 @@ class Op:
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
     singular: Callable[[Mapping[str, Array], Any], bool] | None = None
     null_gradients: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ``TypeError`` for a wrong field, ``ValueError`` for a declaration that contradicts itself."""
@@ -135,7 +139,8 @@ class Op:
         if self.validate and tf.executing_eagerly():
             self.validate({name: x.numpy() for name, x in xs.items() if x is not None}, valid)
         numbers = {name: tf.convert_to_tensor(value, kind) for name, value in valid.numbers().items()}
-        return self.function(*xs.values(), **valid.static(), **numbers)
+        held = [tf.convert_to_tensor(each.value) for each in self.parameters]
+        return self.function(*xs.values(), *held, **valid.static(), **numbers)
 
     def __repr__(self) -> str:
         return text_of(self)
@@ -150,19 +155,24 @@ class Op:
             names = [slot.name for slot in inputs]
             shared = tuple([name for name in self.shared if name in names or name not in self.optional_names])
             check_batching(batching, shared, inputs, self.outputs, varies=varies)
+        if self.parameters and batching == "elementwise":
+            cure = 'declare batching="leading_axes" and shapes that begin with "..."'
+            raise ValueError(f"batching: expected no parameters of an elementwise op, got some; {cure}")
 
     def _check_names(self) -> None:
-        for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in (*self.inputs, *self.outputs))):
+        slots = (*self.inputs, *self.outputs, *self.parameters)
+        for name in (self.name, *self.attrs.model_fields, *(slot.name for slot in slots)):
             if not NAME.fullmatch(name):
                 cure = "; for any number of inputs, stack them on an axis of one" if name.startswith("*") else ""
                 raise ValueError(f"expected names like [a-z][a-z0-9_]{{0,63}}, got {shown(name)}{cure}")
-        for kind, named in (("inputs", self.inputs), ("outputs", self.outputs), ("examples", self.examples)):
+        sent = {"inputs": self.inputs, "inputs and parameters": self.every_input}
+        for kind, named in (sent | {"outputs": self.outputs, "examples": self.examples}).items():
             if duplicates := duplicate_names(named):
                 raise ValueError(f"expected {kind} to differ in name, got {shown(duplicates[0])} twice")
         # Other protocols send attributes among the inputs.
-        if both := [slot.name for slot in self.inputs if slot.name in self.attrs.model_fields]:
+        if both := [slot.name for slot in self.every_input if slot.name in self.attrs.model_fields]:
             raise ValueError(f"expected an input and an attribute to differ in name, got {both[0]!r}")
-        if unknown := set(self.null_gradients) - {slot.name for slot in self.inputs}:
+        if unknown := set(self.null_gradients) - {slot.name for slot in self.every_input}:
             expected = f"null_gradients to name inputs ({', '.join(slot.name for slot in self.inputs)})"
             raise ValueError(f"expected {expected}, got {shown(min(unknown))}")
         for text in (self.summary, self.doc or "", self.source):
@@ -201,7 +211,7 @@ class Op:
         if made and self.mechanism != made and not {self.mechanism, made} <= BOTH_TRUE:
             expected = f"mechanism: expected {made!r}, by which the function is made"
             raise ValueError(f"{expected}, got {self.mechanism!r}; leave it out, and it is inferred")
-        inputs, attrs = [slot.name for slot in self.inputs], list(self.attrs.model_fields)
+        inputs, attrs = [slot.name for slot in self.every_input], list(self.attrs.model_fields)
         for name in ("function", "reference"):
             check_arguments(name, getattr(self, name), inputs, attrs)
         of_attrs = {"validate": ["inputs"], "sample": ["rng", "dtype"], "singular": ["inputs"]}
@@ -244,13 +254,36 @@ class Op:
 
     @property
     def has_variants(self) -> bool:
-        """Whether a request determines more than the values of the inputs: which are sent, or the second variable."""
-        return bool(self.optional_names or self.second_dtypes)
+        """Whether a request determines more than the values of the inputs it may send, as ``_variants.py`` says."""
+        return bool(self.optional_names or self.second_dtypes or self.parameters)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """Return the parameter with a name, ``None`` if there is none."""
+        return next((each for each in self.parameters if each.name == name), None)
+
+    @property
+    def every_input(self) -> tuple[Input, ...]:
+        """The inputs, and behind them those that get the parameters."""
+        return (*self.inputs, *(each.slot for each in self.parameters))
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The names of the inputs that are parameters whose values requests leave out: the last ones of a variant."""
+        return ()
+
+    @property
+    def own_parameters(self) -> ParameterSet:
+        """The page's own values of the parameters."""
+        return self._own_values
+
+    @cached_property
+    def _own_values(self) -> ParameterSet:
+        return own_values(self.parameters)
 
     @property
     def taken_names(self) -> frozenset[str]:
         """The names that no input of a derived op may have, besides its own."""
-        return frozenset((*self.attrs.model_fields, *(slot.name for slot in self.general.inputs)))
+        return frozenset((*self.attrs.model_fields, *(slot.name for slot in self.general.every_input)))
 
     @property
     def general(self) -> "Op":

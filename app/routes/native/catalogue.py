@@ -21,7 +21,7 @@ from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import Verdict
 from app.routes.protocol import described, find_op
 from app.runtime.refused import REFUSED, refused
-from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Registry, Surrogate
+from ops import Attrs, Batching, Derivative, Formula, Input, Mode, Op, Parameter, Registry, Surrogate
 from pullback.service_folder import SERVICE
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
@@ -108,6 +108,16 @@ class InputSlot(OutputSlot):
     poles: list[float]
 
 
+class ParameterSlot(BaseModel):
+    """One parameter."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    differentiable: bool = Field(default=True, description="Only if it has no derivatives.")
+    doc: str = Field(default="", description="Only if there is one.")
+
+
 class OpExample(BaseModel):
     """One example: real inputs, as lists."""
 
@@ -146,6 +156,10 @@ class OpContract(OpSummary):
     default_mode: dict[str, dict[str, Mode]] = Field(description="By operation and dtype.")
     inputs: list[InputSlot]
     outputs: list[OutputSlot]
+    parameters: list[ParameterSlot] = Field(
+        default=[], description="The inputs whose values the server has, in order; absent if there are none."
+    )
+    parameters_digest: str | None = Field(default=None, description="The digest of the page's own values of them.")
     attrs: dict[str, Any] = Field(description="JSON Schema of the attributes.")
     examples: list[OpExample]
 
@@ -206,6 +220,9 @@ def contract(engine: Engine, op: Op) -> OpContract:
     lineage: dict[str, Any] = {"of": op.of.name, "derivation": op.derivation} if isinstance(op, DerivedOp) else {}
     if op.parts:
         lineage = {"nodes": [part.name for part in op.parts]}
+    if op.parameters:
+        digest = op.own_parameters.digest
+        lineage |= {"parameters": list(map(_parameter, op.parameters)), "parameters_digest": digest}
     return OpContract(
         **_summary(op).model_dump(exclude_unset=True),
         **lineage,
@@ -234,6 +251,12 @@ def _outputs(op: Op) -> list[OutputSlot]:
 
 def _input(slot: Input) -> InputSlot:
     return InputSlot.model_validate({name: value for name, value in vars(slot).items() if name != "optional" or value})
+
+
+def _parameter(each: Parameter) -> ParameterSlot:
+    more: dict[str, Any] = {} if each.differentiable else {"differentiable": False}
+    more |= {"doc": each.doc} if each.doc else {}
+    return ParameterSlot(name=each.name, dtype=each.value.dtype.name, shape=list(each.value.shape), **more)
 
 
 def _row_calls(packing: PaddedRows) -> RowCalls:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from app.autodiff.binding import bind_directions, bind_names
+from app.autodiff.binding import bind_directions, bind_wrt
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
@@ -108,7 +108,7 @@ class NumericHandler:
             (point, cotangents), tangents = point_of(self.engine, self.op, request), None
             if request.tangents is not None:
                 tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
-            wrt = bind_names(request.wrt, point.op.general.inputs, "wrt")
+            wrt = bind_wrt(point.op, request.wrt)
         wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, self.engine.check_work)
 
         def work(checkpoint: Checkpoint) -> dict[str, Any]:

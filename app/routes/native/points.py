@@ -8,7 +8,7 @@ from app.autodiff.binding import bind, bind_directions
 from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.execution.engine import Engine
-from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, Tensors
+from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, Parameters, Tensors
 from app.tensors.json import decode, dtypes_of
 from ops import Array, Mode, Op
 
@@ -26,6 +26,7 @@ class PointRequest(BaseModel):
     mode: Mode | None = Field(default=None, description="The mode to run; omitted: the catalogue's default_mode.")
     device: Device | None = Field(default=None, description="cpu or gpu:N; omitted: the server's choice.")
     cotangents: Cotangents = None
+    parameters: Parameters = None
 
 
 def point_of(engine: Engine, op: Op, request: PointRequest) -> tuple[Point, dict[str, Array] | None]:
@@ -33,7 +34,8 @@ def point_of(engine: Engine, op: Op, request: PointRequest) -> tuple[Point, dict
     op = variant_of(op, dtypes_of(request.inputs))
     mode = request.mode or engine.default_mode(op, request.dtype, request.device)
     run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
-    point = bind(op, request.inputs, request.attrs, request.dtype, decode, mode=mode, **run)
+    parameters = engine.parameters(op, request.parameters)
+    point = bind(op, request.inputs, request.attrs, request.dtype, decode, mode=mode, parameters=parameters, **run)
     if request.cotangents is None:
         return point, None
     return point, bind_directions(request.cotangents, point.spec.outputs, decode, "cotangents")
