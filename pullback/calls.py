@@ -19,7 +19,8 @@ class Common(TypedDict, total=False):
     """Arguments that every operation accepts beside its tensors.
 
     ``attrs``: the op's attributes. ``dtype``: the dtype of its type variable; by default that of the float arrays,
-    if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``deadline``: the seconds that
+    if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``parameters``: the digest of
+    values of the op's parameters, in place of those of its page. ``deadline``: the seconds that
     the whole call may take, with its retries, its connection and a first look at the contract; the service stops
     working on it then. ``None`` and infinity set no limit. ``background``: return a ``Job`` (an ``AsyncJob``) at once,
     whose ``result`` is that of the call; a string is the name under which the same call finds the same job again.
@@ -29,6 +30,7 @@ class Common(TypedDict, total=False):
     dtype: str | None
     mode: str | None
     device: str | None
+    parameters: str | None
     deadline: float | None
     background: bool | str
 

@@ -88,13 +88,23 @@ class Example:
     attrs: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class ParameterSlot:
+    """An input whose values the server has."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+
+
 @dataclass(frozen=True, repr=False)
 class Contract(OpSummary):
     """The full contract of an op; ``attrs`` is a JSON Schema, ``default_mode`` is by operation and dtype.
 
     If ``batching_varies`` with the attributes, ``batching`` is that of the defaults. ``shared`` names the inputs
     without rows. ``row_calls`` has shapes of rows, and how many of each share a call, or why none do. ``nodes`` are the
-    ops that a graph composes.
+    ops that a graph composes. ``parameters`` are the inputs whose values the server has, and ``parameters_digest``
+    names those of the page.
     """
 
     doc: str = ""
@@ -111,6 +121,8 @@ class Contract(OpSummary):
     attrs: Mapping[str, Any] | None = None
     examples: tuple[Example, ...] = ()
     nodes: tuple[str, ...] = ()
+    parameters: tuple[ParameterSlot, ...] = ()
+    parameters_digest: str | None = None
 
     def __repr__(self) -> str:
         from pullback.html.contract import signature  # noqa: PLC0415 - it imports this module
@@ -154,6 +166,8 @@ def contract(document: Mapping[str, Any]) -> Contract:
         attrs=document["attrs"],
         examples=tuple(Example(e["name"], e["inputs"], e["attrs"]) for e in document["examples"]),
         nodes=tuple(document.get("nodes", ())),
+        parameters=tuple(ParameterSlot(p["name"], p["dtype"], p["shape"]) for p in document.get("parameters", ())),
+        parameters_digest=document.get("parameters_digest"),
     )
 
 

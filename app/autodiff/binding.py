@@ -15,7 +15,7 @@ from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
-from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output, ParameterSet
+from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output
 
 # The most float64 elements that an address space can hold.
 MAX_SIZE = MAX_BYTES // 8
@@ -33,24 +33,16 @@ def bind(
     return bind_inputs(bind_spec(op, attrs, dtype, **run), inputs, decode)
 
 
-def bind_spec(
-    op: Op,
-    attrs: Mapping[str, Any],
-    dtype: str | None,
-    *,
-    mode: Mode,
-    parameters: ParameterSet | None = None,
-    **run: Any,
-) -> Spec:
-    """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields: device, max_elements.
+def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode, **run: Any) -> Spec:
+    """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields.
 
-    The ``parameters`` are by default those of the page.
+    These are device, max_elements, and the values of the parameters, by default those of the page.
     """
     if mode not in op.modes:
         message = f"op {op.name} has no kernel for this mode"
         raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
-    parameters = op.own_parameters if parameters is None else parameters
-    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, parameters=parameters, **run)
+    run = {"parameters": op.own_parameters, **run}
+    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
     if op.needs_linear:
         need_linear(op, spec.attrs)
     need_order(op, spec.attrs, 0)

@@ -8,7 +8,7 @@ each differentiable output. Their contracts follow from that of ``f``.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -284,7 +284,7 @@ def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
     """Yield the op's examples with a direction of ones for each new input, where it exists and the shapes are known."""
     for example in op.examples:
-        run: dict[str, Any] = {"device": "", "max_elements": 0}
+        run = {"device": "", "max_elements": 0}
         shapes = {name: np.shape(value) for name, value in example.inputs.items()}
         one = variant_of(op, dict.fromkeys(shapes))
         try:

@@ -22,7 +22,7 @@ def draw(
     if op.sample is not None:
         model = op.attrs.model_validate(attrs)
         with blame_op(op, "sample"):
-            drawn = {each.name: each.around(rng.uniform(size=each.value.shape)) for each in op.parameters}
+            drawn: dict[str, Any] = {each.name: each.drawn(rng) for each in op.parameters}
             drawn |= op.sample(rng, dtype, model)
             arrays = {slot.name: np.asarray(drawn[slot.name]) for slot in op.inputs}
             for x in arrays.values():

@@ -109,8 +109,8 @@ class Spec:
 class Point:
     """Where an op is evaluated: typed inputs, and the values of the symbols in the op's shapes (``dims``).
 
-    ``size`` is the number of elements in all inputs of a request; ``output_shapes`` follow from the symbols, ``None`` where they do
-    not determine the shape. ``app.autodiff.binding.point_at`` computes them.
+    ``size`` is the number of elements in all inputs of a request; ``output_shapes`` follow from the symbols, ``None``
+    where they do not determine the shape. ``app.autodiff.binding.point_at`` computes them.
     """
 
     spec: Spec

@@ -43,9 +43,7 @@ Wrt = Annotated[
 ]
 Parameters = Annotated[
     str | None,
-    Field(
-        max_length=64, description="The digest of the values of the op's parameters; omitted: those of its page."
-    ),
+    Field(max_length=64, description="The digest of the values of the op's parameters; omitted: those of its page."),
 ]
 Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]
 

@@ -59,9 +59,13 @@ class Parameter:
     @property
     def _range(self) -> tuple[float, float]:
         """The least and the largest number that checks try."""
-        ends = np.concatenate([self.around(np.full(self.value.shape, end)).ravel() for end in (0.0, 1.0)])
+        ends = np.ravel([self.around(np.full(np.shape(self.value), end)) for end in (0.0, 1.0)])
         low, high = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
         return (low, high) if low < high else (low, low + 1)
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        """Draw numbers near the value."""
+        return self.around(rng.uniform(size=np.shape(self.value)))
 
     def around(self, fractions: Array) -> Array:
         """Return numbers near the value, from below it at fraction 0 to above it at 1; the value itself for integers.

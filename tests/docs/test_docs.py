@@ -27,8 +27,8 @@ from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
-ADD_A_NATIVE_OP, PAGE_LIMITS = "docs/add-a-native-op.md", "docs/page-limits.md"
-PAGES_OF_OPS = [ADD_A_NATIVE_OP, ADD_AN_OP, PAGE_LIMITS]
+ADD_A_NATIVE_OP, MODELS, PAGE_LIMITS = "docs/add-a-native-op.md", "docs/models.md", "docs/page-limits.md"
+PAGES_OF_OPS = [ADD_A_NATIVE_OP, ADD_AN_OP, MODELS, PAGE_LIMITS]
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
 OPS, PYTHON_CLIENT = "docs/ops.md", "docs/python-client.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
@@ -330,7 +330,7 @@ def test_the_limits_of_traces_match_the_code() -> None:
 def op_files() -> dict[str, str]:
     """Return the files on the pages about ops, by the names in the text before them."""
     files: dict[str, str] = {}
-    for page in (ADD_AN_OP, PAGE_LIMITS):
+    for page in (ADD_AN_OP, MODELS, PAGE_LIMITS):
         text, end = text_of(page), 0
         for fence in FENCE.finditer(text):
             if fence[1] == "python":
@@ -372,6 +372,11 @@ def test_the_first_op_is_short() -> None:
 @needs_curl
 def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None:
     assert differences(ADD_AN_OP, plugged.url) == []
+
+
+@needs_curl
+def test_models_are_served_as_described(plugged: ThreadedService) -> None:
+    assert differences(MODELS, plugged.url) == []
 
 
 @needs_curl

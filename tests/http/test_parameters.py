@@ -68,9 +68,8 @@ def test_requests_with_parameters_share_calls(plugged: httpx.Client) -> None:
     with ThreadPoolExecutor(16) as pool:
         for _ in range(3):
             assert list(pool.map(lambda x: ask(plugged, "layered", "vjp", inputs={"x": x}), rows)) == alone
-    [calls] = [each for each in plugged.get("/v1/ops/layered").json()["row_calls"] if each["transforms"] == ["vjp"]][:1]
-    assert calls["joined"]
-    assert calls["shapes"].keys() == {"x"}
+    known = [each for each in plugged.get("/v1/ops/layered").json()["row_calls"] if each["shapes"] == {"x": [3]}]
+    assert any(each["joined"] for each in known), known
 
 
 def test_contract(plugged: httpx.Client, digest: str) -> None:
