@@ -15,7 +15,7 @@ LIVE, OTHER = (f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() for pa
 
 @pytest.mark.slow
 def test_clients_over_the_limit(launch: Start) -> None:
-    one = launch(CONNECTIONS="4096", CHECK_PROCESSES="0", PROTOCOLS="")
+    one = launch(CONNECTIONS="4096", CHECK_PROCESSES="0", JOBS="0", PROTOCOLS="")
     assert one.process.pid
     resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
     one.wait_until_ready()
