@@ -21,6 +21,7 @@ from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
 from app.execution.scheduler import Scheduler
+from app.execution.sparsities import Sparsities
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
@@ -55,8 +56,8 @@ class Engine:
     of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
-    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, and ``linearizations`` the forward passes
-    that are kept.
+    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, ``linearizations`` the forward passes
+    that are kept, and ``sparsities`` where derivatives have nonzeros.
     """
 
     registry: Registry
@@ -78,6 +79,7 @@ class Engine:
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
     last_checks: LastChecks = field(default_factory=LastChecks.shared)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
+    sparsities: Sparsities = field(default_factory=Sparsities)
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.

@@ -15,6 +15,9 @@ from ops import Mode
 
 TensorIn = Annotated[Any, WithJsonSchema(ref("Tensor"))]
 TensorOut = Annotated[Any, WithJsonSchema(ref("TypedTensor"))]
+# A field that is one tensor: beside its description, pydantic would look for a bare reference.
+OneTensorIn = Annotated[Any, WithJsonSchema({"anyOf": [ref("Tensor")]})]
+OneTensorOut = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor")]})]
 TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor"), {"type": "null"}]})]
 # Bounds that the service checks after the models, where it can name what the op expects.
 Dtype = Annotated[str, WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
@@ -44,6 +47,13 @@ Wrt = Annotated[
 Parameters = Annotated[
     str | None,
     Field(max_length=64, description="The digest of the values of the op's parameters; omitted: those of its page."),
+]
+Sparse = Annotated[
+    Literal["coo", "csr"] | None,
+    Field(description="Return each block as a sparse matrix of two axes: by row and column, or compressed rows."),
+]
+SparsityId = Annotated[
+    str | None, Field(description="With `sparse`, the id of the sparsity to use; omitted: one that is known, or found.")
 ]
 Batched = Annotated[bool, Field(description="Give the directions a leading axis: many of them in one call.")]
 
@@ -170,6 +180,34 @@ class JacobianRequest(PointsRequest):
 
     wrt: Wrt = None
     of: Names | None = Field(default=None, description="The outputs to differentiate; omitted: all.")
+    sparse: Sparse = None
+    sparsity: SparsityId = None
+
+
+class Nonzeros(BaseModel):
+    """Where a block may have nonzeros."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    rows: OneTensorIn = Field(description="The row of each: the number of the output, in row-major order.")
+    columns: OneTensorIn = Field(description="The column of each: the number of the input.")
+
+
+class GivenPattern(BaseModel):
+    """A pattern that the client knows."""
+
+    pattern: dict[str, dict[str, Nonzeros]] | None = Field(
+        default=None, description="Where the derivative may have nonzeros; omitted: the service finds out."
+    )
+
+
+class SparsityRequest(OperationRequest, GivenPattern):
+    """The point where the sparsity is found and verified, and the blocks of the derivative."""
+
+    order: Literal[1, 2] = Field(default=1, description="1 for the Jacobian, 2 for the Hessian.")
+    cotangents: Cotangents = None
+    wrt: Wrt = None
+    of: Names | None = Field(default=None, description="The outputs of the Jacobian; omitted: all.")
 
 
 class HvpRequest(BatchedRequest):
@@ -186,6 +224,8 @@ class HessianRequest(PointsRequest):
     cotangents: Cotangents = None
     wrt: Wrt = None
     diagonal: bool = Field(default=False, description="Only the diagonal, for elementwise ops.")
+    sparse: Sparse = None
+    sparsity: SparsityId = None
 
 
 ABSENT: Any = Field(default_factory=dict[str, Any], description="Only if a derivative is null: why.")
@@ -274,11 +314,43 @@ class JvpAnswer(PointsAnswer):
     absent: Absences = ABSENT
 
 
-class JacobianAnswer(PointsAnswer):
-    """Blocks ``[output][input]`` of shape ``(*output, *input)``."""
+class SparseMatrix(OperationAnswer):
+    """A sparse matrix; its rows and columns are the numbers of two slots, in row-major order.
 
-    jacobian: dict[str, dict[str, TensorOrNull]]
+    Nonzeros are sorted by row and then column. ``coo`` has the row of each, ``csr`` where each row begins and ends.
+    """
+
+    shape: tuple[int, int]
+    rows: OneTensorOut = Field(default=None, description="Of coo: the row of each nonzero.")
+    indptr: OneTensorOut = Field(default=None, description="Of csr: where each row begins, and the number of nonzeros.")
+    columns: OneTensorOut
+    values: OneTensorOut
+
+
+MatrixOrNull = SparseMatrix | TensorOrNull
+SPARSITY: Any = Field(default="", description="With `sparse`: the id of the sparsity, for later requests.")
+
+
+class JacobianAnswer(PointsAnswer):
+    """Blocks ``[output][input]`` of shape ``(*output, *input)``, or with ``sparse`` of two axes."""
+
+    jacobian: dict[str, dict[str, MatrixOrNull]]
+    sparsity: str = SPARSITY
     absent: dict[str, Absences] = ABSENT
+
+
+class SparsityAbout(OperationAnswer):
+    """A sparsity that the service keeps, until it needs the room."""
+
+    id: str | None = Field(description="For the field `sparsity` of requests with the same key; null: no room.")
+    nonzeros: int
+    colors: int = Field(description="How many products a sparse matrix takes, apart from those that verify it.")
+
+
+class SparsityAnswer(OperationAnswer):
+    """The sparsity of a derivative."""
+
+    sparsity: SparsityAbout
 
 
 class HvpAnswer(PointsAnswer):
@@ -289,9 +361,13 @@ class HvpAnswer(PointsAnswer):
 
 
 class HessianAnswer(PointsAnswer):
-    """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input."""
+    """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input.
 
-    hessian: dict[str, dict[str, TensorOrNull]] = Field(default={}, description="Unless the request has `diagonal`.")
+    With ``sparse``, a block has two axes.
+    """
+
+    sparsity: str = SPARSITY
+    hessian: dict[str, dict[str, MatrixOrNull]] = Field(default={}, description="Unless the request has `diagonal`.")
     diagonal: dict[str, TensorOrNull] = Field(default={}, description="If the request has `diagonal`.")
     absent: dict[str, Absences | Reason] = ABSENT
 

@@ -213,11 +213,14 @@ class Plan:
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
-        operation, point = self.operation, bind_inputs(self.spec, fields["inputs"], decode)
-        directions = self._directions(fields)
+        operation, (point, directions) = self.operation, self.bind(fields)
         if None in point.output_shapes.values():
             return point, lambda checkpoint: run(operation.work(self, point, directions), checkpoint)
         return point, operation.work(self, point, directions)
+
+    def bind(self, fields: Fields) -> tuple[Point, Directions]:
+        """Return the point of a request, and its directions; raises ``Unprocessable`` for invalid tensors."""
+        return bind_inputs(self.spec, fields["inputs"], decode), self._directions(fields)
 
     def _directions(self, fields: Fields) -> Directions:
         """Return the directions of a request; raises ``Unprocessable``."""
@@ -318,7 +321,10 @@ class Plans:
         op = variant_of(op, request.inputs)
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.
-        mode = request.mode or ("graph" if batched else engine.default_mode(op, request.dtype, request.device))
+        is_sparse = getattr(request, "sparse", None) is not None
+        mode = request.mode or (
+            "graph" if batched or is_sparse else engine.default_mode(op, request.dtype, request.device)
+        )
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         parameters = engine.parameters(op, request.parameters)
         spec = bind_spec(op, request.attrs, request.dtype, mode=mode, parameters=parameters, **run)

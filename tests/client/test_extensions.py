@@ -175,7 +175,7 @@ def test_the_operations_are_those_of_the_service(client) -> None:
         for path, methods in paths.items()
         if re.fullmatch(r"/v1/ops/\{\w+\}/\w+", path) and "post" in methods
     }
-    assert set(OPERATIONS) == served - {"check", "verify", "linearize"}
+    assert set(OPERATIONS) == served - {"check", "verify", "linearize", "sparsity"}
 
 
 def test_the_copy_is_what_runs(tmp_path) -> None:

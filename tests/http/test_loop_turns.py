@@ -193,6 +193,7 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         ("POST", "/v1/ops/{op}/jacobian"): [*native("jacobian", size=500), of_graph(post(), "jacobian")],
         ("POST", "/v1/ops/{op}/hessian"): [*native("hessian", size=300), of_graph(post(), "hessian")],
         ("POST", "/v1/ops/{op}/linearize"): [*native("linearize"), of_graph(post(), "linearize")],
+        ("POST", "/v1/ops/{op}/sparsity"): [*native("sparsity", size=300), of_graph(post(), "sparsity")],
         ("POST", "/v1/linearizations/{id}/vjp"): there(linearize(), "vjp", "cotangents"),
         ("POST", "/v1/linearizations/{id}/jvp"): there(linearize(), "jvp", "tangents"),
         ("POST", "/v1/linearizations/{id}/hvp"): there(linearize(), "hvp", "vectors"),

@@ -40,6 +40,8 @@ VALUES: dict[str, Any] = {
     "diagonal": True,
     "points": False,
     "partial": False,
+    "sparse": "coo",
+    "sparsity": None,
 }
 
 
@@ -134,7 +136,7 @@ def check_document(document: dict[str, Any]) -> None:
 def test_every_route_is_documented(document: dict[str, Any]):
     posts = {f"/v1/ops/{{op}}/{operation}" for operation in OPERATIONS}
     there = {f"/v1/linearizations/{{id}}/{product}" for product in ("vjp", "jvp", "hvp")}
-    posts |= {"/v1/ops/{op}/linearize", *there}
+    posts |= {"/v1/ops/{op}/linearize", "/v1/ops/{op}/sparsity", *there}
     checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
     probes = {"/health/live", "/health/ready", "/metrics"}
     gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
@@ -151,7 +153,7 @@ def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
     names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
     assert [tag["name"] for tag in by_op["tags"]] == names
     for name in names:
-        for operation in (*OPERATIONS, "linearize", "numeric", "check", "verify"):
+        for operation in (*OPERATIONS, "linearize", "sparsity", "numeric", "check", "verify"):
             assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
     gets = {"/v1/ops/{op}", "/v1/ops/{op}/source"}
     assert {path for path in by_op["paths"] if "{op}" in path} == gets
@@ -366,7 +368,7 @@ ANSWERS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "gradients": [("square", {}), ("square", {"order": 3})],
     "vjp": [("square", {}), ("square", {"outputs": True}), ("square.vjp.vjp", {"inputs": {"x": 1, "dy": 1, "ddx": 1}})],
     "jvp": [("square", RIGHT["jvp"])],
-    "jacobian": [("square", {})],
+    "jacobian": [("square", {}), ("square", {"sparse": "coo"}), ("square", {"sparse": "csr"})],
     "hvp": [("square", RIGHT["hvp"])],
     "hessian": [("square", {}), ("square", {"diagonal": True})],
     "numeric": [("square", {}), ("square", {"tangents": {"x": [1, 1]}})],

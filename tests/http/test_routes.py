@@ -50,7 +50,8 @@ def test_every_endpoint_is_a_route_of_fastapi(app: FastAPI):
     routes = [context for context in iter_route_contexts(app.routes) if isinstance(context.original_route, APIRoute)]
     paths = {context.path for context in routes}
     assert {
-        f"/v1/ops/{{op}}/{operation}" for operation in (*OPERATIONS, "linearize", "numeric", "check", "verify")
+        f"/v1/ops/{{op}}/{operation}"
+        for operation in (*OPERATIONS, "linearize", "sparsity", "numeric", "check", "verify")
     } <= paths
     assert {"/v1/checks", "/v1/ops", "/v1/ops/{op}", "/health/live", "/metrics", "/docs", "/openapi.json"} <= paths
     assert {"/Info", "/Evaluate", "/tesseract/{op}/apply", "/v2/models/{model}/infer"} <= paths

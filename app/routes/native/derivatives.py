@@ -6,6 +6,8 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
+
 from app.autodiff.derivatives import Absent
 from app.execution.calls import Call
 from app.execution.engine import Engine
@@ -16,8 +18,9 @@ from app.requests.brief import Reading
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Operation, Plan, Plans, Tree
+from app.requests.plans import Fields, Operation, Plan, Plans, Tree
 from app.requests.points import Answers
+from app.requests.sparse import SparsityOf, is_sparse, sparse_work
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
@@ -75,11 +78,16 @@ def _encode(tree: Any, encoding: Encoding, missing: list[Absent]) -> Any:
     if isinstance(tree, Absent):
         missing.append(tree)
         return None
+    if isinstance(tree, tuple):
+        return list(cast(tuple[int, ...], tree))
     return encode(tree, encoding)
 
 
 def _tensors(tree: Any, *path: str) -> Iterator[tuple[str, Array]]:
-    """Yield the tensors of a tree with their paths; the items of a list are orders, numbered from 1."""
+    """Yield the tensors of a tree with their paths; the items of a list are orders, numbered from 1.
+
+    A shape is a tensor too.
+    """
     if isinstance(tree, dict):
         for name, value in cast(dict[str, Tree], tree).items():
             yield from _tensors(value, *path, name)
@@ -87,7 +95,7 @@ def _tensors(tree: Any, *path: str) -> Iterator[tuple[str, Array]]:
         for order, value in enumerate(cast(list[Tree], tree), 1):
             yield from _tensors(value, *path, str(order))
     elif not isinstance(tree, Absent):
-        yield "/".join(path), tree
+        yield "/".join(path), np.asarray(tree)
 
 
 def _reasons(answer: Answer) -> dict[str, Any]:
@@ -161,8 +169,19 @@ class OperationHandler:
         with Reading(self.op, self.operation.name, len(body)):
             fields = source.read(body, request.parse)
             plan = self.plans.plan(self.operation, self.op, fields)
+            if is_sparse(plan):
+                return self._sparse_call(plan, fields, target, request.key)
             write = partial(_write, target, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
+
+    def _sparse_call(self, plan: Plan, fields: Fields, target: Format, key: str) -> Call:
+        work = sparse_work(plan, fields, SparsityOf(self.engine.sparsities, key))
+
+        def write(result: tuple[Answer, str | None]) -> Reply:
+            blocks, name = result
+            return target.write(blocks, plan.request.encoding, {"sparsity": name})
+
+        return Call(plan.owner, work, True, write, self.counters)
 
 
 def _write(target: Format, plan: Plan, result: Any) -> Reply:

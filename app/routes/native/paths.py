@@ -21,6 +21,7 @@ from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
 from app.routes.native.linearizations import linearization_routes
 from app.routes.native.numeric import NumericAnswer, NumericHandler, NumericRequest
+from app.routes.native.sparsity import sparsity_route
 from app.routes.protocol import per_op
 
 _EVENT: dict[str, Any] = {
@@ -47,6 +48,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     router.routes += [
         *operation_routes(engine, plans),
         *linearization_routes(engine, plans),
+        sparsity_route(engine, plans),
         *_check_routes(engine),
     ]
     unknown = always(_unknown_operation, engine.counters("", "other"))
@@ -57,7 +59,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
 async def _unknown_operation(request: Request) -> None:
     operation, known = (
         request.scope["path_params"]["operation"],
-        (*OPERATIONS, "linearize", "numeric", "check", "verify"),
+        (*OPERATIONS, "linearize", "sparsity", "numeric", "check", "verify"),
     )
     raise NotFound(f"unknown operation {operation!r}; {did_you_mean(operation, known)}")
 

@@ -1,0 +1,155 @@
+"""The sparsity of a derivative: where it may have nonzeros, and the products from which these are recovered."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from app.autodiff.coloring import Index, distance_two, star
+from app.autodiff.derivatives import Absent
+from app.runtime.cancellation import Checkpoint
+
+Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Slots with their shapes, in order."""
+Kind: TypeAlias = Literal["rows", "columns", "star"]
+# The digits of the name of a sparsity.
+DIGITS = 32
+
+
+class Subject(NamedTuple):
+    """What a pattern is of: the derivative of an op, of order 1 for a Jacobian and 2 for a Hessian.
+
+    ``static`` are the static attributes of the op. The rows of the matrix are the numbers of the slots ``rows``, with
+    their shapes, its columns those of ``columns``.
+    """
+
+    op: str
+    static: tuple[tuple[str, Any], ...]
+    order: int
+    rows: Shapes
+    columns: Shapes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows and of columns."""
+        return size(self.rows), size(self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Where a matrix may have nonzeros.
+
+    ``row`` and ``column`` are those of each nonzero, sorted by row and then column, each once. ``absent`` has the
+    blocks, by their slots, that are missing, and why.
+    """
+
+    of: Subject
+    row: Index
+    column: Index
+    absent: Mapping[tuple[str, str], Absent]
+
+    @cached_property
+    def digest(self) -> str:
+        """The name of the pattern, by its contents."""
+        about = repr(tuple(self.of)).encode()
+        wide = (x.astype("<i8").tobytes() for x in (self.row, self.column))
+        return hashlib.sha256(b"\0".join((about, *wide))).hexdigest()[:DIGITS]
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the transposed matrix has the same pattern."""
+        if self.of.rows != self.of.columns:
+            return False
+        order = np.lexsort((self.row, self.column))
+        return np.array_equal(self.row, self.column[order]) and np.array_equal(self.column, self.row[order])
+
+    def joined(self, other: "Pattern") -> "Pattern":
+        """Return the pattern of the nonzeros of both, which have the same slots."""
+        row, column = (np.concatenate(pair) for pair in ((self.row, other.row), (self.column, other.column)))
+        return pattern(self.of, row, column, {**self.absent, **other.absent})
+
+
+def pattern(of: Subject, row: Index, column: Index, absent: Mapping[tuple[str, str], Absent]) -> Pattern:
+    """Return the pattern of nonzeros in any order, some of them perhaps more than once."""
+    width = max(1, of.shape[1])
+    row, column = np.divmod(np.unique(row.astype(np.intp) * width + column), width)
+    return Pattern(of, row, column, absent)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparsity:
+    """A pattern with its coloring.
+
+    ``colors`` has the color of each row, or of each column for a coloring of ``columns``. A product with the sum of the
+    unit directions of one color is a line of the compressed matrix: that of ``color``, at the position ``at``, has each
+    nonzero.
+    """
+
+    pattern: Pattern
+    kind: Kind
+    colors: Index
+    color: Index
+    at: Index
+
+    @property
+    def products(self) -> int:
+        """The number of products from which the nonzeros are recovered."""
+        return int(self.colors.max()) + 1 if self.color.size else 0
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it takes."""
+        return sum(x.nbytes for x in (self.pattern.row, self.pattern.column, self.colors, self.color, self.at))
+
+
+def colored(pattern: Pattern, checkpoint: Checkpoint, *, has_columns: bool) -> Sparsity:
+    """Return a pattern with the coloring of its rows or, if the matrix ``has_columns``, of its columns if it has fewer.
+
+    A Hessian whose pattern is symmetric has a star coloring.
+    """
+    row, column, (rows, columns) = pattern.row, pattern.column, pattern.of.shape
+    if pattern.of.order > 1 and pattern.is_symmetric:
+        return _of_star(pattern, star(row, column, rows, checkpoint))
+    sparsity = by_rows(pattern, checkpoint)
+    # No coloring of the columns has fewer colors than a row has nonzeros.
+    if not has_columns or sparsity.products <= np.bincount(row, minlength=1).max(initial=0):
+        return sparsity
+    order = np.lexsort((row, column))
+    colors = distance_two(column[order], row[order], columns, rows, checkpoint)
+    other = Sparsity(pattern, "columns", colors, colors[column], row)
+    return min(sparsity, other, key=lambda each: each.products)
+
+
+def by_rows(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
+    """Return a pattern with a coloring of its rows."""
+    colors = distance_two(pattern.row, pattern.column, *pattern.of.shape, checkpoint)
+    return Sparsity(pattern, "rows", colors, colors[pattern.row], pattern.column)
+
+
+def _of_star(pattern: Pattern, colors: Index) -> Sparsity:
+    """Return where each nonzero is alone in the compressed matrix: at its own place, or at that of its transpose."""
+    row, column = pattern.row, pattern.column
+    place = colors[row] * len(colors) + column
+    _, inverse, counts = np.unique(place, return_inverse=True, return_counts=True)
+    is_alone = counts[inverse] == 1
+    return Sparsity(
+        pattern, "star", colors, np.where(is_alone, colors[row], colors[column]), np.where(is_alone, column, row)
+    )
+
+
+def size(shapes: Shapes) -> int:
+    """Return how many numbers slots of these shapes have."""
+    return sum(math.prod(shape) for _, shape in shapes)
+
+
+def parts(shapes: Shapes) -> Iterator[tuple[str, int, int]]:
+    """Yield each slot, and where its numbers begin and end."""
+    begin = 0
+    for name, shape in shapes:
+        end = begin + math.prod(shape)
+        yield name, begin, end
+        begin = end

@@ -1,0 +1,67 @@
+"""The sparsities of a process: a cache, bounded in bytes, of patterns with their colorings."""
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from app.autodiff.sparsity import DIGITS, Sparsity
+from app.errors import Gone, NotFound
+from app.execution import keyed_cache
+from app.execution.keyed_cache import KeyedCache
+
+LIMIT = 128 << 20
+_NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+
+
+@dataclass(eq=False, kw_only=True)
+class Held(keyed_cache.Held):
+    """A place for a sparsity, and the ``use`` by which it is found without its id."""
+
+    use: Hashable
+    sparsity: Sparsity
+
+
+class Sparsities(KeyedCache[Held]):
+    """Sparsities by key and by id, the digest of the pattern; or the last one for a use."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Start empty."""
+        super().__init__(limit)
+        self._of_uses = dict[tuple[str, Hashable], Held]()
+
+    def keep(self, sparsity: Sparsity, key: str, use: Hashable) -> bool:
+        """Keep a sparsity as the last one for a use; return whether there is room for it."""
+        with self._lock:
+            held = self._used(sparsity.pattern.digest, key)
+            if held is not None:
+                self._drop(held)
+            held = Held(id=sparsity.pattern.digest, key=key, use=use, sparsity=sparsity)
+            if not self.reserve(held, sparsity.bytes):
+                return False
+            self._keep(held)
+            self._of_uses[key, use] = held
+            return True
+
+    def get(self, name: str, key: str) -> Sparsity:
+        """Return a sparsity of a key; raises ``NotFound`` for that of another key, and ``Gone``."""
+        with self._lock:
+            held = self._used(name, key)
+            if held is not None:
+                return held.sparsity
+            if self._is_of_another(name) or not _NAME.fullmatch(name):
+                raise NotFound(f"unknown sparsity {name!r}: expected an id from POST /v1/ops/{{op}}/sparsity")
+        raise Gone(
+            f"sparsity {name} was evicted, or is that of another process: find it again, or leave out sparsity, and "
+            "the service finds it"
+        )
+
+    def last(self, key: str, use: Hashable) -> Sparsity | None:
+        """Return the last sparsity that a key has kept for a use."""
+        with self._lock:
+            held = self._of_uses.get((key, use))
+            return None if held is None else self.get(held.id, key)
+
+    def _drop(self, held: Held) -> None:
+        if self._of_uses.get((held.key, held.use)) is held:
+            del self._of_uses[held.key, held.use]
+        super()._drop(held)

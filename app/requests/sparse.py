@@ -1,0 +1,130 @@
+"""Sparse Jacobians and Hessians of a request: which sparsity is used, and what is kept of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from app.autodiff.known_sparsity import of_elementwise
+from app.autodiff.sparse_matrices import Floats, Matrix, Missed, blocks, hessian, jacobian, nonzeros
+from app.autodiff.sparsity import Pattern, Sparsity, by_rows, colored
+from app.autodiff.sparsity_search import find
+from app.errors import wrong
+from app.execution.calls import Steps
+from app.execution.sparsities import Sparsities
+from app.requests.plans import Fields, Plan
+from app.runtime.cancellation import Checkpoint
+
+Found = tuple[Sparsity, Floats]
+
+
+@dataclass(frozen=True)
+class SparsityOf:
+    """The sparsities that a ``key`` has, or gets."""
+
+    kept: Sparsities
+    key: str
+
+    def keep(self, sparsity: Sparsity) -> str | None:
+        """Keep a sparsity, and return its id, ``None`` if there is no room."""
+        use = sparsity.pattern.of
+        if self.kept.last(self.key, use) is sparsity or self.kept.keep(sparsity, self.key, use):
+            return sparsity.pattern.digest
+        return None
+
+    def named(self, matrix: Matrix, name: str, checkpoint: Checkpoint) -> Found:
+        """Return the sparsity with an id, and the numbers of a matrix.
+
+        Raises ``Unprocessable`` where it is not that of the matrix, ``Gone`` and ``NotFound``.
+        """
+        sparsity = self.kept.get(name, self.key)
+        if sparsity.pattern.of != matrix.of:
+            message, got = "the sparsity is that of another derivative", describe(sparsity.pattern)
+            raise wrong(("sparsity",), message, expected=f"that of {describe(matrix)}", got=got)
+        try:
+            return _nonzeros(matrix, sparsity, checkpoint)
+        except Missed as error:
+            message = f"the sparsity misses a nonzero at this point: {error}; find it again here, or leave it out"
+            raise wrong(("sparsity",), message, expected="every nonzero", got=name) from None
+
+    def found(self, matrix: Matrix, checkpoint: Checkpoint) -> Found:
+        """Return the last sparsity of the key, or else one that is known or found, and the numbers of a matrix.
+
+        Raises ``Unprocessable`` if there is none.
+        """
+        last = self.kept.last(self.key, matrix.of)
+        if last is None:
+            pattern = of_elementwise(matrix) or find(matrix, checkpoint)
+        else:
+            try:
+                return _nonzeros(matrix, last, checkpoint)
+            except Missed:
+                pattern = find(matrix, checkpoint).joined(last.pattern)
+        try:
+            return of_pattern(matrix, pattern, checkpoint)
+        except Missed as error:
+            message = f"the service found no sparsity of the {matrix.name}: {error}; request it without sparse"
+            raise wrong(
+                ("sparse",), message, expected="a derivative that is linear in directions", got="another"
+            ) from None
+
+
+def of_pattern(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:
+    """Return a pattern with its coloring, and the numbers of a matrix; raises as ``nonzeros``."""
+    return _nonzeros(matrix, colored(pattern, checkpoint, has_columns=matrix.push is not None), checkpoint)
+
+
+def sparse_work(plan: Plan, fields: Fields, sparsities: SparsityOf) -> Steps:
+    """Return the work of a request for a sparse matrix; raises ``Unprocessable`` for invalid tensors.
+
+    Its result is the blocks by the name of the operation, and the id of the sparsity, ``None`` if it is not kept. The
+    work raises the errors of ``SparsityOf``.
+    """
+    (point, directions), request = plan.bind(fields), plan.request
+
+    def work(checkpoint: Checkpoint) -> tuple[dict[str, Any], str | None]:
+        if plan.operation.name == "jacobian":
+            matrix = jacobian(point, plan.of, plan.wrt)
+        else:
+            matrix = hessian(point, plan.wrt, directions["cotangents"])
+        if request.sparsity is None:
+            sparsity, values = sparsities.found(matrix, checkpoint)
+        else:
+            sparsity, values = sparsities.named(matrix, request.sparsity, checkpoint)
+        of = plan.of if matrix.of.order == 1 else plan.wrt
+        tree = blocks(matrix, of, plan.wrt, (sparsity.pattern, values), request.sparse)
+        return {plan.operation.name: tree}, sparsities.keep(sparsity)
+
+    return work
+
+
+def is_sparse(plan: Plan) -> bool:
+    """Return whether a request asks for a sparse matrix; raises ``Unprocessable`` for fields that exclude others."""
+    request = plan.request
+    if getattr(request, "sparse", None) is None:
+        if getattr(request, "sparsity", None) is not None:
+            raise wrong(("sparsity",), "a sparsity without sparse", expected="sparse: coo or csr", got="none")
+        return False
+    if request.points:
+        message = "each point has its own request for a sparse matrix"
+        raise wrong(("points",), message, expected="sparse or points", got="both")
+    if getattr(request, "diagonal", False):
+        raise wrong(("diagonal",), "a diagonal is not sparse", expected="sparse or diagonal", got="both")
+    return True
+
+
+def _nonzeros(matrix: Matrix, sparsity: Sparsity, checkpoint: Checkpoint) -> Found:
+    """Return the numbers at the nonzeros; a Hessian that is not symmetric is recovered from its rows."""
+    try:
+        return sparsity, nonzeros(matrix, sparsity, checkpoint)
+    except Missed:
+        if sparsity.kind != "star":
+            raise
+    sparsity = by_rows(sparsity.pattern, checkpoint)
+    return sparsity, nonzeros(matrix, sparsity, checkpoint)
+
+
+def describe(of: Matrix | Pattern) -> str:
+    """Return what a matrix is, as text."""
+    op, static, order, rows, columns = of.of
+    sides = [", ".join(f"{name}{list(shape)}" for name, shape in side) for side in (rows, columns)]
+    attrs = "".join(f", {name} {value!r}" for name, value in static)
+    return f"the {'jacobian' if order == 1 else 'hessian'} of op {op}{attrs}, of {sides[0]} by {sides[1]}"
