@@ -33,6 +33,8 @@ OPTIONS = {
     "wrt": "an input to differentiate by; repeatable",
     "of": "an output to differentiate; repeatable",
     "diagonal": "only the diagonal",
+    "sparse": "coo or csr: sparse matrices",
+    "sparsity": "the id of a sparsity that an earlier answer has",
     "outputs": "return the outputs too",
     "batched": "many directions at once",
     "claim": "of what the gradient claims to be",
@@ -132,13 +134,22 @@ class Operations(BaseOp):
 
     @operation
     def jacobian(
-        self, inputs: Tensors, *, of: Names = None, wrt: Names = None, **common: Unpack[Pointwise]
+        self,
+        inputs: Tensors,
+        *,
+        of: Names = None,
+        wrt: Names = None,
+        sparse: str | None = None,
+        sparsity: str | None = None,
+        **common: Unpack[Pointwise],
     ) -> OpCall[Jacobian]:
-        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``."""
-        options = {"of": names("of", of), "wrt": names("wrt", wrt)}
-        return evaluation(
-            op_path(self.name, "jacobian"), results.jacobian, {INPUTS: inputs}, common, options, is_larger=True
-        )
+        """Return the derivatives of all outputs, or those in ``of``, by all inputs, or those in ``wrt``.
+
+        With ``sparse``, "coo" or "csr", they are sparse matrices; ``sparsity`` is the id of an earlier answer.
+        """
+        options = {"of": names("of", of), "wrt": names("wrt", wrt), "sparse": sparse, "sparsity": sparsity}
+        read = results.sparse_jacobian if sparse else results.jacobian
+        return evaluation(op_path(self.name, "jacobian"), read, {INPUTS: inputs}, common, options, is_larger=True)
 
     @operation
     def hvp(
@@ -164,11 +175,17 @@ class Operations(BaseOp):
         cotangents: Tensors | None = None,
         wrt: Names = None,
         diagonal: bool = False,
+        sparse: str | None = None,
+        sparsity: str | None = None,
         **common: Unpack[Pointwise],
     ) -> OpCall[Hessian]:
-        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op."""
-        tensors, options = {INPUTS: inputs, COTANGENTS: cotangents}, {"wrt": names("wrt", wrt), "diagonal": diagonal}
-        read = results.diagonal if diagonal else results.hessian
+        """Return the derivative of the vjp, or only its ``diagonal``, for an elementwise op.
+
+        With ``sparse``, "coo" or "csr", it has sparse matrices; ``sparsity`` is the id of an earlier answer.
+        """
+        tensors = {INPUTS: inputs, COTANGENTS: cotangents}
+        options = {"wrt": names("wrt", wrt), "diagonal": diagonal, "sparse": sparse, "sparsity": sparsity}
+        read = results.diagonal if diagonal else results.sparse_hessian if sparse else results.hessian
         return evaluation(op_path(self.name, "hessian"), read, tensors, common, options, is_larger=True)
 
     @operation

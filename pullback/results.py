@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from pullback import sparse
 from pullback.arrays import decode
 from pullback.dtypes import Array
 from pullback.errors import ProblemError, problem
@@ -85,10 +86,14 @@ class Tangents(Answer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Jacobian(Answer):
-    """The derivatives of outputs by inputs: ``jacobian["y"]["x"]`` has the shape of y followed by that of x."""
+    """The derivatives of outputs by inputs: ``jacobian["y"]["x"]`` has the shape of y followed by that of x.
+
+    With ``sparse``, it is a matrix of SciPy with a row for each number of y, and ``sparsity`` the id for other points.
+    """
 
     jacobian: dict[str, Partial]
     absent: Reasons
+    sparsity: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,11 +106,15 @@ class Products(Answer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hessian(Answer):
-    """The derivative of the vjp, ``hessian["a"]["b"]``; if requested, only its ``diagonal["a"]``."""
+    """The derivative of the vjp, ``hessian["a"]["b"]``; if requested, only its ``diagonal["a"]``.
+
+    With ``sparse``, a block is a matrix of SciPy, and ``sparsity`` the id for other points.
+    """
 
     absent: Reasons
     hessian: dict[str, Partial] = field(default_factory=dict[str, Partial])
     diagonal: Partial = field(default_factory=dict[str, Any])
+    sparsity: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +171,21 @@ def reader(kind: Callable[..., T], field: str) -> Reader[T]:
     return read
 
 
+def sparse_reader(kind: Callable[..., T], field: str) -> Reader[T]:
+    """Return the function that reads a result with sparse matrices, whose main field is ``field``."""
+
+    def read(document: Mapping[str, Any]) -> T:
+        absent: Reasons = document.get("absent") or {}
+        given: Mapping[str, Any] = document.get(field, {})
+        blocks: dict[str, Partial] = {y: dict.fromkeys(named) for y, named in absent.items()}
+        for y, named in given.items():
+            found = {x: None if parts is None else sparse.block(parts) for x, parts in named.items()}
+            blocks[y] = {**blocks.get(y, {}), **found}
+        return kind(**{field: blocks}, absent=absent, sparsity=document["sparsity"])
+
+    return read
+
+
 def orders(document: Mapping[str, Any]) -> Orders:
     """Read the result of ``gradients``; in safetensors the orders have numbers, from 1, in place of a list."""
     given: Any = document["gradients"]
@@ -210,4 +234,5 @@ vjp = reader(Gradients, "gradients")
 jvp = reader(Tangents, "tangents")
 jacobian = reader(Jacobian, "jacobian")
 hvp = reader(Products, "products")
+sparse_jacobian, sparse_hessian = sparse_reader(Jacobian, "jacobian"), sparse_reader(Hessian, "hessian")
 hessian, diagonal = reader(Hessian, "hessian"), reader(Hessian, "diagonal")

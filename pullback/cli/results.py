@@ -12,6 +12,7 @@ from pullback.arrays import plain
 from pullback.cli.console import styled
 from pullback.cli.output_files import OutputFile
 from pullback.dtypes import Array, needs_ml_dtypes
+from pullback.sparse import parts_of
 
 MAX_WIDTH = 100
 
@@ -30,7 +31,7 @@ def entries(result: Any) -> list[Entry]:
     found: list[Entry] = []
     for field in fields(result):
         value = getattr(result, field.name)
-        if field.name != "absent" and value is not None:
+        if field.name not in ("absent", "sparsity") and value is not None:
             reasons = {} if field.name == "outputs" else absent
             found += _walk(field.name, value, reasons)
     return found
@@ -65,6 +66,8 @@ def save(file: OutputFile, arrays: list[Entry]) -> None:
 
 
 def _walk(path: str, value: Any, reasons: Any) -> Iterator[Entry]:
+    if (parts := parts_of(value)) is not None:
+        value = parts
     if isinstance(value, list):
         for i, item in enumerate(cast("list[Any]", value)):
             yield from _walk(f"{path}.{i + 1}", item, reasons[i] if i < len(reasons) else {})

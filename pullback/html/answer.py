@@ -9,6 +9,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.html.style import STYLE
 from pullback.html.tree import element, header, markup, row
+from pullback.sparse import parts_of
 
 MOST_TEXT, EDGE = 200, 3
 """The most characters of the numbers of an array, and how many numbers of a long one are shown at each end."""
@@ -43,11 +44,13 @@ class Leaf(NamedTuple):
 def leaves(answer: Any) -> Iterator[Leaf]:
     """Yield the arrays of an answer by name, such as ``gradients.x``, and what is absent."""
     for each in fields(answer):
-        if each.name not in ("absent", "failed"):
+        if each.name not in ("absent", "failed", "sparsity"):
             yield from _leaves(each.name, getattr(answer, each.name), getattr(answer, "absent", {}), is_top=True)
 
 
 def _leaves(name: str, value: Any, absent: Any, *, is_top: bool = False) -> Iterator[Leaf]:
+    if (parts := parts_of(value)) is not None:
+        value = parts
     if isinstance(value, Mapping):
         for key, part in cast(Mapping[str, Any], value).items():
             reason: Any = cast(Mapping[str, Any], absent).get(key, {}) if isinstance(absent, Mapping) else {}
