@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CHECKS = (
     *("contract", "declarations", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second"),
-    *("sizes", "attributes", "linearity", "adjoint", "symmetry", "subset", "directions", "modes", "dtypes", "finite"),
-    "cost",
+    *("sizes", "attributes", "linearity", "adjoint", "symmetry", "subset", "sparsity", "directions", "modes", "dtypes"),
+    *("finite", "cost"),
 )
 """The checks of ``pullback check`` with its default orders."""
 # A page takes the vocabulary of ops, or defines one: this finds it without running it.

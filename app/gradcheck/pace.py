@@ -10,6 +10,7 @@ SHARES: Mapping[str, float] = {
     **{"contract": 3, "mutation": 0.5, "batching": 3, "value": 1, "derivative": 3, "linearity": 0.5, "second": 4},
     **{"sizes": 3, "attributes": 1, "adjoint": 1, "symmetry": 1, "finite": 4, "dtypes": 2, "higher": 8},
     **{"subset": 0.5, "directions": 4, "determinism": 0.5, "retrace": 2, "modes": 5, "declarations": 1, "cost": 0.5},
+    "sparsity": 0.5,
 }
 """About how long a check takes, relative to the others, in the order in which they run.
 

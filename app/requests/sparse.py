@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from app.autodiff.known_sparsity import of_elementwise
+from app.autodiff.known_sparsity import declared, of_elementwise
 from app.autodiff.sparse_matrices import Floats, Matrix, Missed, blocks, hessian, jacobian, nonzeros
 from app.autodiff.sparsity import Pattern, Sparsity, by_rows, colored
 from app.autodiff.sparsity_search import find
-from app.errors import wrong
+from app.errors import Entry, OpFailed, wrong
 from app.execution.calls import Steps
 from app.execution.sparsities import Sparsities
 from app.requests.plans import Fields, Plan
@@ -48,10 +48,12 @@ class SparsityOf:
     def found(self, matrix: Matrix, checkpoint: Checkpoint) -> Found:
         """Return the last sparsity of the key, or else one that is known or found, and the numbers of a matrix.
 
-        Raises ``Unprocessable`` if there is none.
+        Raises ``Unprocessable`` if there is none, and ``OpFailed`` if the op declares one that misses a nonzero.
         """
         last = self.kept.last(self.key, matrix.of)
         if last is None:
+            if (pattern := declared(matrix)) is not None:
+                return _declared(matrix, pattern, checkpoint)
             pattern = of_elementwise(matrix) or find(matrix, checkpoint)
         else:
             try:
@@ -70,6 +72,16 @@ class SparsityOf:
 def of_pattern(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:
     """Return a pattern with its coloring, and the numbers of a matrix; raises as ``nonzeros``."""
     return _nonzeros(matrix, colored(pattern, checkpoint, has_columns=matrix.push is not None), checkpoint)
+
+
+def _declared(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:
+    """Return the pattern that the op declares; raise ``OpFailed`` if it misses a nonzero."""
+    try:
+        return of_pattern(matrix, pattern, checkpoint)
+    except Missed as error:
+        message = f"the sparsity that op {matrix.of.op} declares misses a nonzero: {error}"
+        entry = Entry((matrix.of.op, "sparsity"), message, expected="every nonzero", got=f"{len(pattern.row)} nonzeros")
+        raise OpFailed(message, entry) from None
 
 
 def sparse_work(plan: Plan, fields: Fields, sparsities: SparsityOf) -> Steps:

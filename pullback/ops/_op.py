@@ -70,9 +70,11 @@ class Op:
     ``cost(dims)``, by the shapes' symbols, is the number of multiply-adds of forward, if it grows faster than the
     tensors; the admission of requests uses it. ``sizes(dims)`` returns the symbols of the outputs that follow from
     those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for shapes that the op does
-    not accept. ``null_gradients`` names the inputs whose first-order gradient is missing on purpose. ``parameters``
-    are further inputs, behind the others in every function of the page but ``validate`` and ``sample``; requests leave
-    them out, and the page's own values, or others that the server has, take their place.
+    not accept. ``sparsity(dims)`` returns where the Jacobian may have nonzeros, ``{"y": {"x": (rows, columns)}}``, with
+    the numbers of y and of x in row-major order; a block that it leaves out has none. ``null_gradients`` names the
+    inputs whose first-order gradient is missing on purpose. ``parameters`` are further inputs, behind the others in
+    every function of the page but ``validate`` and ``sample``; requests leave them out, and the page's own values, or
+    others that the server has, take their place.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -94,6 +96,7 @@ class Op:
     shared: tuple[str, ...] = ()
     cost: Callable[[Mapping[str, Any]], int] | None = None
     sizes: Callable[[Mapping[str, Any]], Mapping[str, int]] | None = None
+    sparsity: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] | None = None
     validate: Callable[[Mapping[str, Array], Any], None] | None = None
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
     singular: Callable[[Mapping[str, Array], Any], bool] | None = None
@@ -219,6 +222,7 @@ class Op:
             check_arguments(name, getattr(self, name), [*positional, "attrs"], [])
         check_arguments("cost", self.cost, ["dims"], [])
         check_arguments("sizes", self.sizes, ["dims"], [])
+        check_arguments("sparsity", self.sparsity, ["dims"], [])
         if callable(self.batching):
             check_arguments("batching", self.batching, ["attrs"], [])
 

@@ -34,6 +34,7 @@ CHECKS = [
     "adjoint",
     "symmetry",
     "subset",
+    "sparsity",
     "directions",
     "modes",
     "dtypes",
@@ -79,8 +80,8 @@ def test_a_correct_op_passes_every_check(client: httpx.Client, schemas: dict[str
     assert found["verdict"] == "pass"
     assert list(dict.fromkeys(entry["check"] for entry in found["checks"])) == CHECKS
     others = {entry["check"]: entry["verdict"] for entry in found["checks"] if entry["verdict"] != "pass"}
-    # It declares no kinks, has no attributes and one input, and a time is no proof.
-    assert others == {"declarations": "skipped", "attributes": "skipped", "subset": "skipped", "cost": "skipped"}
+    # It declares no kinks and no sparsity, has no attributes and one input, and a time is no proof.
+    assert others == dict.fromkeys(("declarations", "attributes", "subset", "sparsity", "cost"), "skipped")
     assert {entry["dtype"] for entry in found["checks"]} == {"float32", "float64", "float16", "bfloat16"}
     assert {entry["mode"] for entry in found["checks"]} == {"graph", "eager", "xla", "v1"}
     assert sum(entry["evaluations"] for entry in found["checks"]) == found["evaluations"] > 0

@@ -25,6 +25,7 @@ VALUES = (
 OP_FIELDS = (
     *("name", "summary", "doc", "function", "inputs", "outputs", "mechanism", "source", "examples", "reference"),
     *("attrs", "claim", "modes", "batching", "shared", "cost", "validate", "sample", "singular", "null_gradients"),
+    "sparsity",
 )
 PARTS = {
     "inputs": (
