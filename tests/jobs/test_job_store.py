@@ -70,9 +70,13 @@ def test_a_job_runs_once_and_its_answer_is_kept(tmp_path: Path) -> None:
 def test_a_job_whose_process_ended_runs_again_once(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         name = store.add("", REQUEST).id
-        store.give_back(claimed(store), "it ended")
+        first = claimed(store)
+        store.give_back(first, "it ended")
         assert state_of(store, name) == "waiting"
-        store.give_back(claimed(store), "it ended with SIGSEGV")
+        second = claimed(store)
+        store.finish(first, DONE)
+        assert state_of(store, name) == "running"
+        store.give_back(second, "it ended with SIGSEGV")
         [state] = store.states([name], "")
         assert state[1:] == ("failed", None, "it ended with SIGSEGV, in each of its 2 runs")
 
