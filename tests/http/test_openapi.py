@@ -42,6 +42,7 @@ VALUES: dict[str, Any] = {
     "partial": False,
     "sparse": "coo",
     "sparsity": None,
+    "parameters": None,
 }
 
 
