@@ -19,6 +19,7 @@ from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.linearizations import Linearizations
+from app.execution.provenance import Provenance
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
 from app.execution.sources import Sources
@@ -132,6 +133,7 @@ def build(
         graph_folder,
         # Another worker may get the next request, and would not know the id.
         linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
+        provenance=Provenance(registry),
     )
     return engine, metrics
 

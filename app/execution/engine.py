@@ -20,6 +20,7 @@ from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
+from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
 from app.execution.sparsities import Sparsities
 from app.gradcheck.job import Job
@@ -57,7 +58,7 @@ class Engine:
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
     ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, ``linearizations`` the forward passes
-    that are kept, and ``sparsities`` where derivatives have nonzeros.
+    that are kept, ``sparsities`` where derivatives have nonzeros, and ``provenance`` the versions of what is served.
     """
 
     registry: Registry
@@ -80,6 +81,7 @@ class Engine:
     last_checks: LastChecks = field(default_factory=LastChecks.shared)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
     sparsities: Sparsities = field(default_factory=Sparsities)
+    provenance: Provenance = field(default_factory=lambda: Provenance(Registry({})))
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.

@@ -54,13 +54,19 @@ def add_steps(report: Report) -> None:
 def with_origin(document: dict[str, Any], page: Path | None) -> dict[str, Any]:
     """Return a report whose record, if it has one, has the digest of the page and the versions."""
     if (found := document.get(RECORD)) is not None:
-        digest = hashlib.sha256()
-        for path in () if page is None else (page, page.with_suffix(".cc")):
-            digest.update(path.read_bytes() if path.is_file() else b"")
+        digest = hashlib.sha256().hexdigest() if page is None else page_digest(page)
         versions = {"pullback": __version__, "tensorflow": tf.__version__, "numpy": np.__version__}
         versions["python"] = platform.python_version()
-        found |= {"digest": digest.hexdigest(), "versions": versions}
+        found |= {"digest": digest, "versions": versions}
     return document
+
+
+def page_digest(page: Path) -> str:
+    """Return the SHA-256 of a page and of its C++ source, in hexadecimal digits; a missing file counts as empty."""
+    digest = hashlib.sha256()
+    for path in (page, page.with_suffix(".cc")):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
 
 
 def _arrays(target: Target) -> Iterator[dict[str, Any]]:

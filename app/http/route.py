@@ -5,7 +5,7 @@ route from the models that the route is given, and never parses a body, solves d
 these would cost several times as much as reading a small request.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +17,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from app.errors import NotFound, UnsupportedMediaType, clip
+from app.http.preferences import prefers
 from app.http.problems import Dialect, not_allowed, problem
 from app.http.request import REQUEST, Request
 from app.telemetry.counters import Counters
@@ -62,12 +63,6 @@ def admit(request: Request) -> None:
             raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
         # JSON is parsed in one piece, so its limit is smaller.
         request.reserve(is_binary=_is_binary(request.headers.get(b"content-type", b"")))
-
-
-def _prefers_async(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a request asks for a job (RFC 7240)."""
-    preferences = headers.get(b"prefer", b"").lower().split(b",")
-    return any(each.partition(b";")[0].strip() == b"respond-async" for each in preferences)
 
 
 @lru_cache(maxsize=64)
@@ -201,7 +196,8 @@ class RawRoute(Route):
         except NotFound:
             request.counters = others
             raise
-        if request.defer and self.may_be_job and request.method == "POST" and _prefers_async(request.headers):
+        may_be_job = self.may_be_job and request.method == "POST"
+        if request.defer and may_be_job and prefers(request.headers, b"respond-async"):
             answer = request.defer
         await answer(request)
 

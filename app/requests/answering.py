@@ -14,6 +14,7 @@ import numpy as np
 from app.autodiff.evaluation import Evaluation, compute
 from app.execution.calls import Call, CheckRun, Portioned
 from app.execution.engine import Engine
+from app.http.preferences import prefers
 from app.http.problems import Header
 from app.http.request import Request
 from app.requests.brief import NotBrief
@@ -81,14 +82,17 @@ async def answer(
         call = await engine.with_ops(attempt, request.deadline.at, request.owner_suffix)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
+    op = call.owner
     if reply is None:
         # Reading the body may have shortened the deadline.
-        call.owner, call.deadline = call.owner + request.owner_suffix, request.deadline.at
+        call.owner, call.deadline = op + request.owner_suffix, request.deadline.at
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
         write = partial(_written, call, computed)
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
+    if prefers(request.headers, b"provenance"):
+        reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op)))
     await send_reply(reply, request)
     if request.candidate is not None:
         request.candidate.exchange = Exchange(request.target, counters, body, call, computed, reply)
