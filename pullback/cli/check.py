@@ -68,7 +68,8 @@ def check(
     service here would have.
 
     With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
-    another server's model, in up to 1000 evaluations of it, or as many as --budget allows.
+    another server's model, in up to 1000 evaluations of it, or as many as --budget allows. With ase+MODULE:FACTORY,
+    check the forces and the stress of the calculator that the function returns.
 
     With --save, keep what the ops compute; with --against, say what has moved since, in units in the last place and of
     the error bar, and which verdicts differ.

@@ -19,7 +19,7 @@ from pullback.servers.plan import PROPERTIES, Plan
 from pullback.servers.record import arrays, spelled
 from pullback.servers.sample import Pair, PointRefused, Sample, take, values_at, with_level
 from pullback.servers.scope import scope
-from pullback.servers.second import second
+from pullback.servers.second import second, transposed
 from pullback.servers.units import units
 
 SMALL = 1e-2
@@ -96,7 +96,9 @@ class ServerReport:
                 if check == "derivative":
                     yield from self._derivative(meter, samples)
                 else:
-                    yield from PROPERTY_CHECKS[check](meter, samples, self._place(check, 1), self.tolerances)
+                    of_energy = check == "symmetry" and self.model.is_energy
+                    run = transposed if of_energy else PROPERTY_CHECKS[check]
+                    yield from run(meter, samples, self._place(check, 1), self.tolerances)
             except OutOfBudget:
                 yield Finding(self._place(check), "skipped", "not run: out of evaluations; raise --budget")
             except BadAnswer as error:

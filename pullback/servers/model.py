@@ -43,10 +43,18 @@ class Request(NamedTuple):
     url: str
     body: Any
     shows: str
+    is_http: bool = True
+
+    @property
+    def where(self) -> str:
+        """What is asked."""
+        return f"POST {self.url}" if self.is_http else self.url
 
     @property
     def command(self) -> str:
-        """The request as a command line."""
+        """The request as a command line, or what is asked and where."""
+        if not self.is_http:
+            return f"{self.url} at {self.text}"
         return f"curl -s {shlex.quote(self.url)} -H 'Content-Type: application/json' -d {shlex.quote(self.text)}"
 
     @property
@@ -65,6 +73,8 @@ class Model(Protocol):
     has_hessian: bool
     one_by_one: bool
     """Whether a request is for the derivative of one output with respect to one input."""
+    is_energy: bool
+    """Whether the Jacobian of the gradient is computed from the gradients, and compared with its transpose."""
 
     def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
         """Return the given points or, without any, ``count`` of the protocol's own sizes and examples."""

@@ -18,6 +18,8 @@ NOISE_VJPS = 2
 PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry", "second")
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
+TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
+"""The gradients on two lines, to both sides, that compare a Jacobian with its transpose."""
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""
 HESSIANS = 4
@@ -43,7 +45,11 @@ class Plan:
     def checks(self, model: Model, wanted: tuple[str, ...] | None) -> list[str]:
         """Return the checks of the plan for which the model has what they need."""
         own = ["derivative", *(PROPERTIES if self.has_properties else ())]
-        lacks = {"adjoint": not model.has_jvp, "symmetry": not model.has_hessian, "second": not model.has_hessian}
+        lacks = {
+            "adjoint": not model.has_jvp,
+            "symmetry": not (model.has_hessian or model.is_energy),
+            "second": not model.has_hessian,
+        }
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
 
     def cost(self, model: Model, checks: list[str], points: int) -> int:
@@ -57,7 +63,7 @@ class Plan:
             "linearity": 2 * gradients,
             "adjoint": tangents,
             "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,
-            "symmetry": HESSIANS * outputs * inputs * (inputs + 1) // 2,
+            "symmetry": TRANSPOSED if model.is_energy else HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
         noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
         sizes = MOVED if self.steps else 0

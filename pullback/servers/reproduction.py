@@ -34,5 +34,5 @@ class GradientCall:
             known = f"* {json.dumps(weights.tolist())}" if weights.size <= MAX_WEIGHTS else "times random numbers"
             shows = f"the sum of {request.shows} {known}"
         if len(request.text) > MAX_TEXT:
-            return Reproduction(f"POST {request.url} at the checked point, which is too long for a command line", shows)
+            return Reproduction(f"{request.where} at the checked point, which is too long for a command line", shows)
         return Reproduction(request.command, shows)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.gradcheck.numeric import Status, slopes
+from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, usable_status
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
 from pullback.servers.evidence import Line
@@ -42,7 +42,8 @@ def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array],
         np.ravel(each)[:MOST]
         for each in (meter.hessian(sample.point, output, (name, moved), dy, v), sample.size_of(pair))
     )
-    line, noise = Line(_gradient(meter, sample, pair, along)), np.ravel(sample.bars[pair])[:MOST]
+    noise = np.ravel(sample.bars[pair])[:MOST]
+    line = Line(_gradient(meter, sample, pair, along, lambda dx: np.ravel(dx)[:MOST]))
     numeric = line.judged(slopes(line, np.ones(action.size), sample.unit, noise, count=STEPS_OF_GRADIENTS), noise)
     # The steps are of the size of the inputs: all that they change of a gradient is of its size.
     bar = RATIO * sample.relative_bar(pair) * (np.abs(action) + size)
@@ -54,8 +55,42 @@ def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array],
     add_slopes(comparison, action, numeric, bar, status=status)
 
 
-def _gradient(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array]) -> Callable[[Array], Array]:
-    """Return the numbers of a gradient, a column each, as a function of the step along a direction."""
+def transposed(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Compare ⟨u, H v⟩ with ⟨v, H u⟩, where H is the Jacobian of the gradient in the first input: numeric, both."""
+    pair = (samples[0].outputs[0].name, samples[0].inputs[0].name)
+    place = replace(place, order=2, output=pair[0], input=pair[1])
+    comparison, rng = Comparison(place, tolerances), np.random.default_rng(len(samples))
+    for sample in samples:
+        size = first_steps(sample.point.inputs[pair[1]])
+        u, v = (directions(sample.inputs[0], size, rng) for _ in range(2))
+        forth, back = (_slope_of_sum(meter, sample, pair, *two) for two in ((v, u), (u, v)))
+        status = np.where(usable_status(forth) == Status.OK, usable_status(back), usable_status(forth))
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(forth.value - back.value)
+            is_small = apart <= LARGEST_TOLERANCE * (np.abs(forth.value) + np.abs(back.value))
+        error, bar = forth.error + back.error, np.zeros(1)
+        is_off = apart > COVERAGE * error
+        status = np.where((status == Status.OK) & is_small & is_off, Status.TOLERANCE, status)
+        numeric = Slopes(back.value, error, back.status, 0)
+        add_slopes(comparison, forth.value, numeric, bar, status=status, index=_nowhere)
+    yield comparison.finding("⟨u, J v⟩ of the Jacobian J of the gradient", "⟨v, J u⟩")
+
+
+def _nowhere(_: int) -> None:
+    return None
+
+
+def _slope_of_sum(meter: Meter, sample: Sample, pair: Pair, along: Array, times: Array) -> Slopes:
+    """Return the derivative along a direction of the sum of a gradient times ``times``."""
+    line = Line(_gradient(meter, sample, pair, (pair[1], along), lambda dx: np.sum(dx * times)[None]))
+    noise = np.sum(sample.bars[pair] * np.abs(times))[None]
+    return line.judged(slopes(line, np.ones(1), sample.unit, noise, count=STEPS_OF_GRADIENTS), noise)
+
+
+def _gradient(
+    meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array], of: Callable[[Array], Array]
+) -> Callable[[Array], Array]:
+    """Return numbers ``of`` a gradient, a column each, as a function of the step along a direction."""
     (output, name), (moved, v) = pair, along
 
     def functions(steps: Array) -> Array:
@@ -71,7 +106,7 @@ def _gradient(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array]
             except ModelFailed:
                 # A large step may leave the model's domain.
                 dx = np.full(sample.gradients[pair].shape, np.nan)
-            rows.append(np.ravel(dx)[:MOST])
+            rows.append(of(dx))
         return np.array(rows)
 
     return functions

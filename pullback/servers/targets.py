@@ -1,4 +1,4 @@
-"""The URLs of other people's servers: ``umbridge+http://host:4242/model``, ``tesseract+http://...``, ``oip+http://...``."""
+"""Other people's models: ``umbridge+http://host:4242/model``, ``tesseract+http://...``, ``ase+module:factory``, ..."""
 
 import re
 from collections.abc import Mapping
@@ -8,19 +8,20 @@ from urllib.parse import unquote
 
 from pullback.addresses import public
 from pullback.errors import BadArgument
+from pullback.servers.ase import AseModel
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import Model
 from pullback.servers.openinference import OpenInferenceModel
 from pullback.servers.tesseract import TesseractModel
 from pullback.servers.umbridge import UmBridgeModel
 
-Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip"]
-TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)")
+Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase"]
+TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase)\+(.*)")
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
 
 
 class ServerTarget(NamedTuple):
-    """A protocol, and the URL that follows it."""
+    """A protocol, and the URL that follows it, or of ASE a module and its function."""
 
     protocol: Protocol
     url: str
@@ -30,9 +31,12 @@ class ServerTarget(NamedTuple):
 
     def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any]) -> Model:
         """Return the model there; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
+        if config and self.protocol in ("tesseract", "ase"):
+            what = "a Tesseract" if self.protocol == "tesseract" else "a calculator"
+            raise BadArgument(f"--config: expected none, since {what} has only inputs: give all with --inputs")
+        if self.protocol == "ase":
+            return AseModel(self.url)
         if self.protocol == "tesseract":
-            if config:
-                raise BadArgument("--config: expected none, since a Tesseract has only inputs: give all with --inputs")
             return TesseractModel(opened.enter_context(JsonServer(self.url, timeout)))
         root, _, name = self.url.rstrip("/").rpartition("/")
         if root.endswith("/"):  # a URL without a path
@@ -50,7 +54,11 @@ def server_target(text: str) -> ServerTarget | None:
     """
     if (found := TARGET.fullmatch(text)) is None:
         return None
+    if found[3]:
+        return ServerTarget("ase", found[4])
     if found[1] not in PROTOCOLS:
         expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
-        raise BadArgument(f"expected a URL that begins with one of {expected}, got {public(text)!r}")
+        raise BadArgument(
+            f"expected a URL that begins with one of {expected}, or ase+MODULE:FACTORY, got {public(text)!r}"
+        )
     return ServerTarget(cast(Protocol, found[1]), found[2])

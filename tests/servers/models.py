@@ -30,6 +30,7 @@ class FunctionModel:
     """The Hessian of the only number of the only output in the only input."""
     has_jvp: bool = False
     one_by_one: bool = True
+    is_energy: bool = False
     name: str = "model"
     calls: list[str] = field(default_factory=list)
 

@@ -152,6 +152,8 @@ def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
         (["umbridge+http://127.0.0.1:1/m", "square"], "expected only URLs of servers beside umbridge+http"),
         (["umbridge+http://127.0.0.1:1/m", "--check", "modes"], "--check: expected some of derivative, determinism"),
         (["grpc+http://127.0.0.1:1/m"], "expected a URL that begins with one of umbridge+http, tesseract+http, oip+"),
+        (["ase+math:pi"], "ase+math:pi: expected a function, got float"),
+        (["ase+math:tau", "--config", '{"a": 1}'], "--config: expected none, since a calculator has only inputs"),
         (["square", "--inputs", "[1]"], "--inputs, --config and --budget: expected a server"),
     ],
 )

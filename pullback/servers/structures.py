@@ -1,0 +1,106 @@
+"""Models of calculators of forces: the energy of atoms that are displaced, in a cell that is strained.
+
+Forces are minus the gradient of the energy, and the stress times the volume is its gradient in the strain. The numbers
+of a calculator are at the atoms' places; those of the model are at displacements and a symmetric strain ε beside them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.errors import BadAnswer, BadArgument
+from pullback.servers.model import Arrays, Point, Request, Slot, array_of, given_array, given_inputs
+
+DISPLACED, STRAINED = 0.1, 2.0**-6
+"""The largest random displacements, in Å, and numbers of a strain."""
+VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
+"""The numbers of a strain in the order of ASE: xx, yy, zz, 2yz, 2xz, 2xy."""
+
+
+class Numbers(NamedTuple):
+    """An energy in eV, forces (N, 3) in eV/Å, and the volume times the stress (3, 3) in eV, or ``None``."""
+
+    energy: Any
+    forces: Any
+    virial: Any = None
+
+
+class StructureModel(ABC):
+    """The energy of a structure at ``positions`` (N, 3) and ``cell`` (3, 3), by a calculator that ``compute`` calls."""
+
+    one_by_one = has_jvp = has_hessian = False
+    is_energy = True
+
+    def __init__(self, name: str, positions: Array, cell: Array, *, has_stress: bool) -> None:
+        """Set the structure; without a stress, only displacements are inputs. Raises ``BadArgument`` for no atoms."""
+        self.name, self._positions, self._cell = name, positions, cell
+        if not len(positions):
+            raise BadArgument(f"{name}: expected at least one atom, got none")
+        self.inputs = [Slot("displacements", positions.shape), *([Slot("strain", (6,))] if has_stress else [])]
+        self.outputs = [Slot("energy", ())]
+        self._last: tuple[Point, Numbers] | None = None
+
+    @abstractmethod
+    def compute(self, positions: Array, cell: Array) -> Numbers:
+        """Return the numbers of the calculator, computed anew. Raises ``BadAnswer``."""
+
+    def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
+        """Return the given displacements and strains, or random ones."""
+        if not given:
+            sizes = {"displacements": DISPLACED, "strain": STRAINED}
+            drawn = ({slot.name: _random(slot, sizes[slot.name], rng) for slot in self.inputs} for _ in range(count))
+            return [Point(each) for each in drawn]
+        by_name = [given_inputs(each, self.inputs) for each in given]
+        return [Point({slot.name: given_array(each[slot.name], slot) for slot in self.inputs}) for each in by_name]
+
+    def values(self, point: Point) -> Arrays:
+        """Return the energy, computed anew."""
+        self._last = point, self.compute(*self._moved(point))
+        return {"energy": array_of(self._last[1].energy, (), f"{self.name}: energy")}
+
+    def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
+        """Return the gradient of the energy: that of the computation of the values, if they are the last ones."""
+        if self._last is None or self._last[0] is not point:
+            self._last = point, self.compute(*self._moved(point))
+        numbers, deformation = self._last[1], self._deformation(point)
+        found: dict[str, Array] = {}
+        if "displacements" in inputs:
+            forces = array_of(numbers.forces, self._positions.shape, f"{self.name}: forces")
+            found["displacements"] = -cotangent * (forces @ deformation.T)
+        if "strain" in inputs:
+            slopes = np.linalg.solve(deformation, array_of(numbers.virial, (3, 3), f"{self.name}: stress"))
+            symmetric = (slopes + slopes.T) / 2
+            found["strain"] = cotangent * np.array([symmetric[at] for at in VOIGT])
+        return found
+
+    def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
+        """Raise ``BadAnswer``: calculators have none."""
+        raise BadAnswer(f"{self.name}: a calculator has no jvp")
+
+    def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
+        """Raise ``BadAnswer``: calculators have none."""
+        raise BadAnswer(f"{self.name}: a calculator has no Hessian")
+
+    def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
+        """Return the structure, as JSON of positions and cell, and what of it is the gradient."""
+        positions, cell = self._moved(point)
+        shows = "minus the forces" if name == "displacements" else "volume times stress"
+        return Request(self.name, {"positions": positions.tolist(), "cell": cell.tolist()}, shows, is_http=False)
+
+    def _deformation(self, point: Point) -> Array:
+        deformation = np.eye(3)
+        for (i, j), number in zip(VOIGT, point.inputs.get("strain", np.zeros(6)), strict=True):
+            deformation[i, j] += number if i == j else number / 2
+            deformation[j, i] = deformation[i, j]
+        return deformation
+
+    def _moved(self, point: Point) -> tuple[Array, Array]:
+        deformation = self._deformation(point)
+        return (self._positions + point.inputs["displacements"]) @ deformation, self._cell @ deformation
+
+
+def _random(slot: Slot, size: float, rng: np.random.Generator) -> Array:
+    return rng.uniform(size / 2, size, slot.shape) * rng.choice([-1.0, 1.0], slot.shape)
