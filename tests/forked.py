@@ -17,6 +17,8 @@ from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from typing import IO, Any
 
+from app.runtime.forks import signal_at_parents_death
+
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -74,6 +76,8 @@ def _without_one_thread(environment: Mapping[str, str]) -> Generator[None]:
 
 
 def _run(folder: str, environment: Mapping[str, str], stdout: Any, stderr: Any) -> None:
+    # The parent ends with the process of the tests, also where that is killed.
+    signal_at_parents_death(signal.SIGKILL)
     os.setsid()
     os.chdir(folder)
     for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), stdout.detach(), stderr.detach())):
