@@ -22,7 +22,7 @@ DECLARED = HARD["igamma_of_both"].op
 UNDECLARED = replace(DECLARED, claim=lambda attrs: Claim())
 FIRST = set(CHECKS) - set(SECOND_ORDER)
 # The op has no cost and no attributes.
-SKIPPED = {"cost", "attributes"}
+SKIPPED = {"cost", "attributes", "sparsity"}
 SECOND = set(SECOND_ORDER) - set(HIGHER_ORDER)
 
 

@@ -106,7 +106,7 @@ def test_the_checks_pass_and_say_so(client: httpx.Client) -> None:
     assert "declares that it has no second order" in second["sentence"]
     report = client.post("/v1/ops/gamma/check", json={"orders": [1]}).json()
     others = {entry["check"] for entry in report["checks"] if entry["verdict"] != "pass"}
-    assert (report["verdict"], others) == ("pass", {"value", "cost", "attributes", "declarations"})
+    assert (report["verdict"], others) == ("pass", {"value", "cost", "attributes", "declarations", "sparsity"})
 
 
 def test_other_protocols_offer_the_first_order(client: httpx.Client) -> None:

@@ -266,7 +266,7 @@ def test_an_open_address_without_keys_is_warned_of_in_one_line(host, has_keys, c
     (tmp_path / "keys").write_text("")
     keys = {"keys_file": tmp_path / "keys"} if has_keys else {}
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
-        assert serve(Settings(host=host, check_processes=0, **keys), listener) == 0
+        assert serve(Settings(host=host, check_processes=0, jobs=0, **keys), listener) == 0
     found = [record.getMessage() for record in caplog.records if record.name == "pullback"]
     assert len(found) == count
     assert all(f"PULLBACK_HOST is {host or 'empty'}, so other machines may connect" in line for line in found)

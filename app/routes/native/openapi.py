@@ -59,8 +59,8 @@ _OF_JOBS: Mapping[str, Schema] = {
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "With Prefer: respond-async, the same key finds the same job.",
-        "schema": {"type": "string", "maxLength": MOST_KEY},
+        "description": f"With Prefer: respond-async, the same key finds the same job; at most {MOST_KEY} characters.",
+        "schema": {"type": "string"},
     },
 }
 
