@@ -220,5 +220,5 @@ def test_forward_mode_in_a_compiled_function_is_refused_not_wrong(remote) -> Non
 def test_opcheck(remote) -> None:
     p = pullback.torch.Derivative(pullback.torch.Remote("log1pexp", remote.keywords["url"]))
     x = tensor([0.5, 1.0], requires_grad=True)
-    arguments = (pullback.torch._text(p), False, False, [x])
+    arguments = (pullback.torch._text(p), False, False, False, [x])
     torch.library.opcheck(torch.ops.pullback.evaluate.default, arguments)
