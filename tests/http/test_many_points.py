@@ -14,7 +14,6 @@ from tests.http.native_client import BINARY, JSON, array, ask, fault, post, prob
 from tests.http.test_binary import decode, encode
 from tests.patience import PATIENCE_S
 
-OPERATIONS = ("forward", "gradients", "vjp", "jvp", "jacobian", "hvp", "hessian")
 COUNT = 3
 
 
@@ -64,7 +63,14 @@ def requests_of(contract: Mapping[str, Any], operation: str) -> tuple[dict[str, 
     return many | others | {"points": True}, ones
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+# The others have the same steps, and the derivatives of these.
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *("forward", "vjp", "hvp", "jacobian"),
+        *(pytest.param(operation, marks=pytest.mark.thorough) for operation in ("gradients", "jvp", "hessian")),
+    ],
+)
 def test_points_of_every_op_have_the_bits_of_single_requests(client: httpx.Client, operation: str) -> None:
     ops = [op["name"] for op in client.get("/v1/ops").json()["ops"] if op["available"]]
     compared = 0
