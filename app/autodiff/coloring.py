@@ -49,7 +49,7 @@ def star(row: Index, column: Index, size: int, checkpoint: Checkpoint) -> Index:
     row, column = rank[row], rank[column]
     by_row = np.lexsort((column, row))
     colors, near = list[int](), [0] * size
-    # For each line, its neighbours by color; and the colors of those that have another neighbour of its own color.
+    # For each line: its neighbours by color, and the colors of the neighbours that touch another line of its color.
     by_color, hubs = [dict[int, list[int]]() for _ in range(size)], [0] * size
     for v, every in enumerate(_neighbours(row[by_row], column[by_row], size, checkpoint)):
         neighbours, forbidden = [w for w in every if w != v], near[v]

@@ -1,4 +1,4 @@
-"""The sparsity of a derivative that nobody has declared, by marked directions.
+"""Find the sparsity of a derivative whose op declares none: mark directions, and see which numbers they reach.
 
 A direction that is NaN at some rows makes NaN of each column that depends on one of them: TensorFlow's kernels
 propagate the mark through every path, also where a factor is zero at this point. Rows are searched in blocks. Blocks

@@ -32,7 +32,7 @@ class CheckRun:
 
 
 class Portioned(ABC):
-    """Long work in portions, each in a turn of its own, so that the work of others has turns between them."""
+    """Long work that runs in portions. The scheduler runs the work of others between two of them."""
 
     @abstractmethod
     def run_portion(self, checkpoint: Checkpoint) -> bool:

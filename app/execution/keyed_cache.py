@@ -22,8 +22,8 @@ Place = TypeVar("Place", bound=Held)
 class KeyedCache(Generic[Place]):
     """Things by key and id. Any thread may use it.
 
-    They take at most ``limit`` bytes together. Where there is no room, the least recently used one of the key with the
-    most bytes goes.
+    Together they take at most ``limit`` bytes. To make room, the cache drops the least recently used one of the key
+    that has the most bytes.
     """
 
     def __init__(self, limit: int) -> None:

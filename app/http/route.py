@@ -153,7 +153,7 @@ class RawRoute(Route):
     ) -> None:
         """Take a function that finds the handler of a request, and the options of ``APIRoute``.
 
-        A request that must be answered by this process is no job, whatever it prefers.
+        Without ``may_be_job``, this process answers the requests itself, whatever they prefer.
         """
         if options.get("dependencies"):
             raise TypeError("expected a route without dependencies, which are not solved here: use PageRoute")

@@ -15,7 +15,7 @@ log = logging.getLogger("pullback")
 
 
 def job_line(engine: Engine, settings: Settings) -> JobLine | None:
-    """Return the line of jobs for these settings; ``None`` if they want none, or there is no temporary folder.
+    """Return the line of jobs for these settings; ``None`` if they turn jobs off, or if no temporary folder exists.
 
     Raises ``CannotStart`` if the folder of the settings cannot be used.
     """

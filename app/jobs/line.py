@@ -1,4 +1,4 @@
-"""The line of jobs: those that wait in the store run when a place is free, and whoever waits for one is told."""
+"""The line of jobs: it runs the jobs of the store as places become free, and wakes the requests that wait for them."""
 
 import asyncio
 import logging
