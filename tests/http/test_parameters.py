@@ -72,6 +72,17 @@ def test_requests_with_parameters_share_calls(plugged: httpx.Client) -> None:
     assert any(each["joined"] for each in known), known
 
 
+def test_points_with_other_parameters_share_no_call(plugged: httpx.Client) -> None:
+    rng = np.random.default_rng(1)
+    xs, weights = rng.uniform(-1, 1, (8, 1, 3)).tolist(), rng.uniform(-1, 1, (8, 3, 2)).tolist()
+    alone = [ask(plugged, "layered", "forward", inputs={"x": x, "w": w}) for x, w in zip(xs, weights, strict=True)]
+    together = ask(plugged, "layered", "forward", inputs={"x": xs, "w": weights}, points=True)
+    assert (
+        np.ravel(together["outputs"]["y"]["data"]).tolist()
+        == np.ravel([each["outputs"]["y"]["data"] for each in alone]).tolist()
+    )
+
+
 def test_contract(plugged: httpx.Client, digest: str) -> None:
     contract = plugged.get("/v1/ops/layered").json()
     assert contract["parameters"] == [
