@@ -61,7 +61,7 @@ def elementwise(
     return structured(name, function, reference, at, **(fields | changes))
 
 
-def structured(name: str, function: Rule, reference: Rule, at: Mapping[str, Any], **changes: Any) -> Op:
+def structured(name: str, function: Rule, reference: Rule | None, at: Mapping[str, Any], **changes: Any) -> Op:
     """Return an op with an example, ``at``; ``changes`` are its other fields, ``inputs`` and ``outputs`` among them."""
     fields: dict[str, Any] = {
         "summary": name.replace("_", " "),

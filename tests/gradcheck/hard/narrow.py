@@ -1,5 +1,6 @@
 """Ops of one dtype, or of all four: few digits, a small range, and both at once."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ def of_x(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], **
     return elementwise(name, function, reference, {"x": FEW}, dtypes=dtypes, **changes)
 
 
-def of_rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y: tuple[str, ...] = ("N",)) -> Op:
+def of_rows(
+    name: str, function: Rule, reference: Rule | None, dtypes: tuple[str, ...], y: tuple[str, ...] = ("N",)
+) -> Op:
     return structured(
         name,
         function,
@@ -72,8 +75,12 @@ def tenth(x: Tensor) -> Tensor:
     return x * tf.cast(tf.constant(0.1), x.dtype)
 
 
-def offset_tenth(x: Tensor) -> Tensor:
-    return tf.sin(x + np.float32(0.1))
+def short_sine(x: Tensor) -> Tensor:
+    """Return a polynomial that has the digits of a sine in float32 alone, for x from -1 to 1."""
+    q, y = x * x, tf.zeros_like(x)
+    for power in (11, 9, 7, 5, 3, 1):
+        y = y * q + (-1) ** (power // 2) / math.factorial(power)
+    return x * y
 
 
 def wide_rows(x: Tensor) -> Tensor:
@@ -83,10 +90,19 @@ def wide_rows(x: Tensor) -> Tensor:
 
 OPS = collected(
     Hard(of_rows("wide_rows_single", wide_rows, lambda x: np.sin(x).sum(axis=-1), SINGLE)),
+    Hard(of_rows("wide_rows_unknown", wide_rows, None, SINGLE)),
     Hard(of_x("tenth_single", tenth, lambda x: 0.1 * x, SINGLE), lambda x: mp.mpf(float(np.float32(0.1))) * x),
     Hard(
-        of_x("offset_tenth_single", offset_tenth, lambda x: np.sin(x + 0.1), SINGLE),
-        lambda x: mp.sin(x + mp.mpf(float(np.float32(0.1)))),
+        elementwise(
+            "short_sine_single",
+            handwritten(short_sine, lambda x, dy: tf.cos(x) * dy),
+            np.sin,
+            {"x": [0.5, -0.25, 0.125, -0.75]},
+            dtypes=SINGLE,
+            slots={"x": {"domain": (-1.0, 1.0)}},
+            validate=within(x=(-1, 1)),
+        ),
+        mp.sin,
     ),
     Hard(
         of_rows(
