@@ -177,7 +177,9 @@ class Evaluation(Generic[Result]):
 
 
 def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = None) -> list[KeyedArrays]:
-    """Run a single evaluation, or several with one ``batch_key`` in one call; raise as ``Evaluation.run`` does.
+    """Run a single evaluation, or several in one call; raise as ``Evaluation.run`` does.
+
+    Several have one ``batch_key``, or are whole ones of one program at the same point, whose residuals are in use.
 
     Raises ``Overloaded`` too, for an op that has crashed its process.
 
@@ -207,16 +209,17 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
                 if len(evaluations) > 1:
                     raise
                 packing = first.whole
-        (results,) = packing.run([first.leaves])
-        _check_shapes(first, results)
-        packing.note(results)
+        results = packing.run([each.leaves for each in evaluations])
+        for each, found in zip(evaluations, results, strict=True):
+            _check_shapes(each, found)
+        packing.note(results[0])
     except (PullbackError, NotTraced, NotPackable):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
         node = _failing_node(first, error)
         raise converted(first.point.op.name, error, first.simpler(), node) from error.with_traceback(None)
-    return [results]
+    return results
 
 
 def _in_parts(evaluation: Evaluation[Any], count: int, rows: int) -> KeyedArrays:

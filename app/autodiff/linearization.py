@@ -15,12 +15,14 @@ import numpy as np
 from app.autodiff import derivatives
 from app.autodiff.binding import need_order
 from app.autodiff.derivatives import Absent, Derivatives
+from app.autodiff.directions import per_call
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.packing import Whole
 from app.autodiff.point import Arrays, Point
 from app.autodiff.transforms import Transform
 from app.errors import wrong
 from app.runtime.cancellation import Checkpoint
-from app.runtime.residuals import Residuals, Use, using
+from app.runtime.residuals import JOINED, Residuals, Use, using
 from app.tensors.dtypes import DTYPES
 from ops import Array
 
@@ -58,6 +60,8 @@ class Linearization:
         """
 
         def product(cotangents: Arrays | None) -> Evaluation[Derivatives]:
+            # Ones as leaves, because the residuals are those of a trace with leaves.
+            cotangents = self._ones if cotangents is None else cotangents
             one = derivatives.vjp(self.point, self.wrt, cotangents, batched=False, outputs=True)
             return one.then(lambda result: result[1])
 
@@ -85,13 +89,27 @@ class Linearization:
         """Return the product with each direction."""
         rows = [directions] if not batched else _rows(directions, field)
         with using(self.residuals) as use:
-            found = list[Derivatives]()
-            for row in rows:
+            found, start = list[Derivatives](), 0
+            while start < len(rows):
                 checkpoint()
-                evaluation = product(row)
-                found.append(evaluation.finish(compute([evaluation])[0]))
+                some = [product(row) for row in rows[start : start + self._per_call]]
+                # Rows are padded, each evaluation by itself.
+                some = some if isinstance(some[0].packed[0], Whole) else some[:1]
+                found += [each.finish(results) for each, results in zip(some, compute(some), strict=True)]
+                start += len(some)
         result = found[0] if not batched else {name: _stacked([each[name] for each in found]) for name in found[0]}
         return Product(result, use.computed > 0)
+
+    @property
+    def _ones(self) -> Arrays | None:
+        """A cotangent of one for each number; ``None`` where an output is missing."""
+        ys = {name: self.outputs[name] for name in self.point.spec.outputs.differentiable}
+        ones = {name: np.ones_like(y) for name, y in ys.items() if not isinstance(y, Absent)}
+        return ones if ones and len(ones) == len(ys) else None
+
+    @property
+    def _per_call(self) -> int:
+        return min(JOINED, per_call(self.point))
 
 
 def linearize(point: Point, wrt: Sequence[str], reserve: Reserve) -> tuple[Linearization, str]:

@@ -103,7 +103,7 @@ class Whole:
 
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for each member."""
-        return [modes.run(self.program, self.mode, leaves, self.device) for leaves in members]
+        return modes.run_each(self.program, self.mode, members, self.device)
 
     def run_call(self, leaves: Sequence[Array], count: int) -> KeyedArrays:
         """Return the results; raise ``NotPackable`` if their shapes are not those that are known to be right."""

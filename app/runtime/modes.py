@@ -90,13 +90,22 @@ def run(program: Traceable, mode: Mode, leaves: Sequence[Array], device: str) ->
 
     Raises ``NotTraced`` if the mode needs a new trace that this thread must not make, and whatever TensorFlow raises.
     """
+    return run_each(program, mode, [leaves], device)[0]
+
+
+def run_each(program: Traceable, mode: Mode, members: Sequence[Sequence[Array]], device: str) -> list[KeyedArrays]:
+    """Return the results of ``run`` for several members, whose leaves have the same shapes.
+
+    Where the residuals of a point are in use, the members differ in their directions alone, and may share a call.
+    """
+    leaves = members[0]
     JOURNAL.begin(program, mode, leaves)
     try:
         if mode != "eager":
             trace, use = trace_of(program, mode, leaves, device), in_use()
-            return trace(leaves) if use is None or mode != "graph" else use.run(trace, leaves)
+            return list(map(trace, members)) if use is None or mode != "graph" else use.run(trace, members)
         with tf.device(device):
-            return _run_eagerly(program, leaves)
+            return [_run_eagerly(program, each) for each in members]
     finally:
         JOURNAL.end()
 

@@ -8,6 +8,7 @@ those of the trace. TensorFlow optimises the parts apart, so in rare cases the l
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.ops import EagerTensor  # private, as in ``app.runtime.functions``
 
-from app.runtime import cancellation
+from app.runtime import cancellation, traces, vectorization
 from app.runtime.functions import Function, array_of
 from app.runtime.tensor_sizes import size_of
 from ops import Array, Tensor
@@ -25,6 +26,8 @@ from ops import Array, Tensor
 CONSTANT = "Const"
 # How many sets of residuals one point keeps: of different derivatives, and of pieces of a long array.
 SETS = 64
+# How many directions share a call, and for how many shapes a cut knows whether they may.
+JOINED, SHAPES = 16, 64
 
 
 Results: TypeAlias = dict[Any, Array | None]
@@ -73,8 +76,10 @@ class Cut:
         before = {name: node for name, node in nodes.items() if name not in rest}
         after = {name: node for name, node in nodes.items() if name in rest or node.op == CONSTANT}
         self._first_part = _Part(before, whole, [*inputs[:known], *captured], self._first_names)
-        second = _Part(after, whole, [*inputs, *residuals, *captured], self._rest_names)
-        self._first, self._second = Function(self._first_part.function()), Function(second.function())
+        self._second_part = _Part(after, whole, [*inputs, *residuals, *captured], self._rest_names)
+        self._first, self._second = Function(self._first_part.function()), Function(self._second_part.function())
+        self._joined: Function | None = None
+        self._may_join = OrderedDict[tuple[Any, ...], bool]()
 
     def expected_bytes(self, leaves: Sequence[Array]) -> int:
         """Return the bytes of the residuals whose shapes follow from those of the leaves."""
@@ -98,6 +103,39 @@ class Cut:
         tensors = [*self._second.tensors_of(leaves), *residuals, *self.trace.function.captured_inputs]
         values = dict(zip(self._rest_names, self._second.on_device(tensors), strict=True))
         return {key: array_of(values[name]) for key, name in self._rest.items()}
+
+    def seconds(self, members: Sequence[Sequence[Array]], residuals: Sequence[EagerTensor]) -> list[Results]:
+        """Return the other results for up to ``JOINED`` members, in one call where each then keeps its bits.
+
+        Kernels choose an algorithm by shapes alone, so the first call of each shape decides that. The members differ
+        only in their directions. Raises ``NotTraced``.
+        """
+        shapes = tuple([(x.dtype, x.shape) for x in members[0]] + [x.shape for x in residuals])
+        may_join = len(members) > 1 and self._may_join.get(shapes, bool(self._rest))
+        joined = self._together(members, residuals) if may_join else None
+        if joined is not None and shapes in self._may_join:
+            return joined
+        alone = [self.second(leaves, residuals) for leaves in members]
+        if may_join:
+            self._may_join[shapes] = joined is not None and all(map(_are_same, joined, alone))
+            if len(self._may_join) > SHAPES:
+                self._may_join.popitem(last=False)
+        return alone
+
+    def _together(self, members: Sequence[Sequence[Array]], residuals: Sequence[EagerTensor]) -> list[Results] | None:
+        """Return the other results for several members from one call, ``None`` if that fails."""
+        whole = [*members, *[members[-1]] * (JOINED - len(members))]
+        stacked = [np.stack(column) for column in zip(*(leaves[self._count :] for leaves in whole), strict=True)]
+        try:
+            if self._joined is None:
+                traces.require_tracing_allowed("graph")
+                self._joined = Function(self._second_part.mapped(self._count, len(stacked)))
+            leaves = self._joined.tensors_of([*members[0][: self._count], *stacked])
+            found = self._joined.on_device([*leaves, *residuals, *self.trace.function.captured_inputs])
+        except (tf.errors.OpError, ValueError, TypeError, NotImplementedError):
+            return None  # those who run alone report what is wrong
+        rows = dict(zip(self._rest_names, map(array_of, found), strict=True))
+        return [{key: rows[name][i] for key, name in self._rest.items()} for i in range(len(members))]
 
 
 def _dependents(leaves: Iterable[Tensor]) -> set[str]:
@@ -151,9 +189,28 @@ class _Part:
 
     def function(self) -> tf.types.experimental.ConcreteFunction:
         """Return the function."""
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in self._feeds]
-        traced = tf.function(lambda *xs: self._values(xs), input_signature=specs, autograph=False)
-        return traced.get_concrete_function()
+        return self._traced(self._values, [x.shape for x in self._feeds])
+
+    def _traced(
+        self, values: Callable[[Sequence[Tensor]], list[Tensor]], shapes: Iterable[Any]
+    ) -> tf.types.experimental.ConcreteFunction:
+        specs = [tf.TensorSpec(shape, x.dtype) for shape, x in zip(shapes, self._feeds, strict=True)]
+        return tf.function(lambda *xs: values(xs), input_signature=specs, autograph=False).get_concrete_function()
+
+    def mapped(self, known: int, count: int) -> tf.types.experimental.ConcreteFunction:
+        """Return the function for many values of the ``count`` feeds after the first ``known``, as rows of an axis."""
+        vectorization.correct()
+        stop = known + count
+
+        def values(xs: Sequence[Tensor]) -> list[Tensor]:
+            return tf.vectorized_map(lambda rows: self._values([*xs[:known], *rows, *xs[stop:]]), list(xs[known:stop]))
+
+        of_rows = [known <= i < stop for i in range(len(self._feeds))]
+        shapes = [
+            tf.TensorShape([JOINED]).concatenate(x.shape) if y else x.shape
+            for x, y in zip(self._feeds, of_rows, strict=True)
+        ]
+        return self._traced(values, shapes)
 
     def shapes_for(self, shapes: Sequence[Any]) -> dict[str, Tensor]:
         """Return tensors with the dtypes and shapes of the fetches, by name, for feeds of these shapes."""
@@ -237,8 +294,12 @@ class Use:
     seconds: float = 0.0
     is_first: bool = False
 
-    def run(self, trace: Trace, leaves: Sequence[Array]) -> Results:
-        """Return the results of a trace; with the first part only, ``None`` for those that depend on directions."""
+    def run(self, trace: Trace, members: Sequence[Sequence[Array]]) -> list[Results]:
+        """Return the results of a trace for members that differ only in their directions.
+
+        With the first part only, they are ``None`` where they depend on directions.
+        """
+        leaves = members[0]
         cut = trace.cut(len(leaves), self.residuals.known)
         kept = self.residuals.find(trace, leaves)
         if kept is None:
@@ -250,9 +311,9 @@ class Use:
                 self.seconds + seconds,
             )
         if self.is_first_part_only:
-            return {**dict.fromkeys(trace.kinds), **kept.results}
+            return [{**dict.fromkeys(trace.kinds), **kept.results}]
         cancellation.check()
-        return {**kept.results, **cut.second(leaves, kept.tensors)}
+        return [{**kept.results, **rest} for rest in cut.seconds(members, kept.tensors)]
 
 
 class _Thread(threading.local):
@@ -275,6 +336,10 @@ def using(residuals: Residuals, *, is_first_part_only: bool = False) -> Generato
 def in_use() -> Use | None:
     """Return the use of residuals on this thread."""
     return _thread.use
+
+
+def _are_same(joined: Results, alone: Results) -> bool:
+    return all(a is not None and (b := joined[key]) is not None and _same_bits(a, b) for key, a in alone.items())
 
 
 def _same_bits(known: Array, leaf: Array) -> bool:

@@ -11,13 +11,14 @@ import tensorflow as tf
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.packing import Whole
 from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.runtime import traces
-from app.runtime.residuals import Residuals, using
+from app.runtime.residuals import JOINED, Residuals, using
 from app.runtime.tensor_sizes import size_of
 from app.tensors.json import decode
-from ops import Op, discover
+from ops import Array, Op, discover
 
 OPS = discover().ops
 
@@ -31,7 +32,11 @@ def residuals_of(point: Point, reserve: Callable[[int], bool] = lambda size: Tru
 
 
 def results(evaluation: Evaluation[Any]) -> dict[Any, bytes]:
-    return {key: b"" if value is None else value.tobytes() for key, value in compute([evaluation])[0].items()}
+    return {key: bits(value) for key, value in compute([evaluation])[0].items()}
+
+
+def bits(value: Array | None) -> bytes:
+    return b"" if value is None else value.tobytes()
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -56,6 +61,29 @@ def test_bits_are_those_of_whole_calls(name: str):
             with using(kept) as use:
                 assert results(make()) == whole
             assert use.computed == (turn == 0)
+
+
+def test_directions_that_share_a_call_have_the_bits_of_each_alone():
+    rng, joined = np.random.default_rng(1), 0
+    draws = {"a": rng.normal(size=(300, 170)).astype("f"), "x": rng.normal(size=170).astype("f")}
+    larger = [("matvec", draws), ("matmul", {"a": draws["a"], "b": draws["a"].T})]
+    for name, inputs in [*((op.name, op.examples[0].inputs) for op in OPS.values()), *larger]:
+        point = point_of(OPS[name], inputs)
+        shapes, kinds = derivatives.output_shapes(point), point.spec.outputs.dtypes
+        made = list[Evaluation[Any]]()
+        for _ in range(JOINED):
+            cotangents = {y: rng.normal(size=shapes[y]).astype(kinds[y]) for y in point.spec.outputs.differentiable}
+            wrt = point.spec.inputs.differentiable
+            made.append(derivatives.vjp(point, wrt, cotangents, batched=False, outputs=False))
+        if not isinstance(made[0].packed[0], Whole):
+            continue
+        with using(residuals_of(point)):
+            alone = [results(each) for each in made]
+            for some in (made, made, made[:3], made[5:]):  # the first ones are compared, and decide
+                found = [{key: bits(x) for key, x in each.items()} for each in compute(some)]
+                assert found == [alone[made.index(each)] for each in some], name
+        joined += 1
+    assert joined > 5
 
 
 def test_residuals_are_those_of_one_point():
