@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.draws import THREES, Dimensions, draw, in_slot, shape_of
-from ops import FLOATS, Array, Input, Op
+from ops import BOOL, FLOATS, Array, Input, Op
 
 SCALAR: Dimensions = {"...": ()}
 # Numbers outside of the default domain that are tried more closely.
@@ -19,6 +19,8 @@ ELEMENTWISE, OUTSIDE = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
 
 # How often a special number is in a row; and the most points of an elementwise op where all inputs have special ones.
 TWICE, COMBINED = 2, 32
+# How far numbers are moved off those of ``Op.sample``, relative to their size.
+OFF = 2.0**-10
 
 
 def size_of_numbers(op: Op, name: str) -> float:
@@ -123,6 +125,24 @@ def _equal_inputs(op: Op, drawn: Mapping[str, Array], rng: np.random.Generator) 
             return
         x = rng.uniform(low, high, x.shape) if np.isfinite(high - low) else np.clip(x, low, high)
     yield {**drawn, **{slot.name: x for slot in equal}}
+
+
+def unlike_samples(
+    op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator
+) -> Iterator[dict[str, Array]]:
+    """Yield points that ``Op.sample`` may never draw: off symmetric matrices, and at equal and at negative integers.
+
+    A gradient that is right for symmetric matrices, or for different indices, may be wrong elsewhere. The op may reject
+    these points.
+    """
+    inputs = draw(op, attrs, dtype, rng)
+    kinds = {slot.name: op.dtype_of(slot, dtype) for slot in op.inputs}
+    floats = {name: x for name, x in inputs.items() if kinds[name] in FLOATS}
+    integers = {name: x for name, x in inputs.items() if x.size and kinds[name] not in (*FLOATS, BOOL)}
+    yield {**inputs, **{name: x * (1 + OFF * rng.uniform(-1, 1, x.shape)) for name, x in floats.items()}}
+    if integers:
+        yield {**inputs, **{name: np.full_like(x, rng.choice(np.ravel(x))) for name, x in integers.items()}}
+        yield {**inputs, **{name: -1 - x for name, x in integers.items()}}
 
 
 def near_edges(op: Op, attrs: Mapping[str, Any], dtype: str, rng: np.random.Generator) -> Iterator[dict[str, Array]]:

@@ -161,15 +161,18 @@ class Target:
         """The points, in the widest dtype and mode graph."""
         rng = self.rng("directions")
         samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in self.points]
-        if self.inputs is None and self.batching != "elementwise" and self.has_example and self.op.sample is None:
-            # Before the last one, of whose shape XLA compiles: one whose dimensions all have different sizes.
-            rng = self.rng("sizes")
-            dimensions = points_of.uneven_dimensions(self.op)
-            inputs = draws.draw(self.op, self.attrs, self.widest, rng, dimensions)
-            with contextlib.suppress(OpFailed, Unprocessable):
-                point = self.bind(inputs, self.widest)
-                if values_of(point).run() and has_reference(point):
-                    samples.insert(-1, sample_at(point, rng, self.magnitudes, last=self.last))
+        if self.inputs is None and self.batching != "elementwise" and self.has_example:
+            rng, draw = self.rng("sizes"), (self.op, self.attrs, self.widest)
+            if self.op.sample is None:
+                further = [draws.draw(*draw, rng, points_of.uneven_dimensions(self.op))]
+            else:
+                further = points_of.unlike_samples(*draw, rng)
+            for inputs in further:
+                with contextlib.suppress(OpFailed, Unprocessable):
+                    point = self.bind(inputs, self.widest)
+                    if values_of(point).run() and has_reference(point):
+                        # Before the last one, of whose shape XLA compiles: one with other sizes.
+                        samples.insert(-1, sample_at(point, rng, self.magnitudes, last=self.last))
         return samples
 
     @cached_property
