@@ -55,6 +55,11 @@ def log_determinant_of_reference(a: Array) -> Array:
     return np.linalg.slogdet(a)[1]
 
 
+def regular(inputs: dict[str, Array], attrs: object) -> None:
+    if not np.linalg.cond(inputs["a"]) < 100:
+        raise InvalidInput("a", "singular", expected="a regular matrix", got="another one")
+
+
 def untransposed(a: Tensor, dy: Tensor) -> Tensor:
     return tf.linalg.inv(a) * dy
 
@@ -75,6 +80,7 @@ OPS: dict[str, Planted] = {
             name="untransposed_inverse",
             outputs=(Output("y", WIDE, ()),),
             modes=UNCOMPILED,
+            validate=regular,
             sample=symmetric,
         ),
         ("derivative",),
