@@ -39,7 +39,7 @@ def picking(vjp: Function, name: str) -> Op:
     return made(
         custom_gradient(picked, vjp),
         picked_reference,
-        (Input("x", WIDE, ("N",)), Input("i", ("int64",), ("M",), differentiable=False, domain=(0.0, 2.0))),
+        (Input("x", WIDE, ("N",)), Input("i", ("int32",), ("M",), differentiable=False, domain=(0.0, 2.0))),
         outputs=(Output("y", WIDE, ("M",)),),
         name=name,
         validate=in_range,
