@@ -32,6 +32,8 @@ def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:
 
 def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
     """Return the fields of a request as a model; raises ``Unprocessable``."""
+    if fields.get("points") and (why := getattr(model, "WHY_ONE_POINT", "")):
+        raise wrong(("points",), why, expected="a request for each point", got="points")
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -4,7 +4,7 @@ Lists of numbers are not validated here: a model accepts any value for a tensor,
 ``app.requests.tensor_schemas`` describes tensors for the document.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -122,12 +122,15 @@ class GradientsRequest(PointsRequest):
 class LinearizeRequest(OperationRequest):
     """The point to linearize at, and the inputs to differentiate with respect to."""
 
+    WHY_ONE_POINT: ClassVar[str] = "a linearization has one point, which is kept, renewed and freed by itself"
+
     wrt: Wrt = None
 
 
 class ProductRequest(BaseModel):
     """The fields of every request for a product at a point that was linearized."""
 
+    WHY_ONE_POINT: ClassVar[str] = LinearizeRequest.WHY_ONE_POINT
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     batched: Batched = False

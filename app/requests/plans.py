@@ -163,10 +163,12 @@ class Plan:
         counters: Counters,
         *,
         finish: Callable[[Point, Any], Any] | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> Call:
         """Return the call for tensors with a leading axis of points; ``write`` gets ``points.Answers``.
 
-        The result at each point passes through ``finish``, if any. Raises ``Unprocessable`` for invalid tensors.
+        With a ``shape``, they have leading axes of these lengths. The result at each point passes through ``finish``,
+        if any. Raises ``Unprocessable`` for invalid tensors.
         """
         inputs = decode_inputs(self.spec.op, fields["inputs"], self.spec.inputs.dtypes, decode)
         if not inputs:
@@ -178,7 +180,7 @@ class Plan:
         def bind(decoded: Fields, tensors: Sequence[Array]) -> tuple[Point, Work]:
             return self._at(decoded, tensors)[:2]
 
-        work = AtPoints(tensors, points_in(tensors), bind, self.request.partial, finish)
+        work = AtPoints(tensors, shape or points_in(tensors), bind, self.request.partial, finish)
         is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
         return Call(self.owner, work, is_long, write, counters)
 

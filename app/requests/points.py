@@ -1,4 +1,4 @@
-"""A request at many points: its tensors have a leading axis of points, and so has each array of its answer.
+"""A request at many points: its tensors have leading axes of points, and so has each array of its answer.
 
 Each point is bound and evaluated as a request by itself would be, so the numbers have the same bits. Evaluations that
 may share a call with other requests share it with each other: rows where rows are independent. The others run one after
@@ -6,6 +6,7 @@ the other.
 """
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ Bind: TypeAlias = Callable[[Mapping[str, dict[str, Array]], Sequence[Array]], tu
 Leaf: TypeAlias = Array | Absent
 
 
-def points_in(tensors: Mapping[Key, Array]) -> int:
+def points_in(tensors: Mapping[Key, Array]) -> tuple[int]:
     """Return the number of points of tensors; raise ``Unprocessable`` unless all have as many."""
     for (name, slot), tensor in tensors.items():
         if not tensor.ndim:
@@ -43,7 +44,7 @@ def points_in(tensors: Mapping[Key, Array]) -> int:
     if len({*lengths.values()}) > 1:
         got = ", ".join(f"{name}: {length}" for name, length in lengths.items())
         raise wrong(("inputs",), "the number of points differs", expected="as many points in each array", got=got)
-    return next(iter(lengths.values()))
+    return (next(iter(lengths.values())),)
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class Answers:
 
 @dataclass(eq=False)
 class AtPoints(Portioned):
-    """The work of a request at ``count`` points; its tensors have a leading axis of them.
+    """The work of a request at many points; ``shape`` is that of the leading axes of points of its tensors.
 
     If it is ``partial``, a point that fails is a part of the answer, unless all do.
     """
 
     tensors: Mapping[Key, Array]
-    count: int
+    shape: tuple[int, ...]
     bind: Bind
     is_partial: bool
     finish: Callable[[Point, Any], Any] | None = None
@@ -77,6 +78,11 @@ class AtPoints(Portioned):
     _next: int = 0
     _bound: tuple[int, Point, Work] | None = None
     _failed: dict[int, PullbackError] = field(default_factory=dict[int, PullbackError])
+
+    @property
+    def count(self) -> int:
+        """The number of points."""
+        return math.prod(self.shape)
 
     def run_portion(self, checkpoint: Checkpoint) -> bool:
         """Run for a moment; return whether all points are done.
@@ -98,7 +104,7 @@ class AtPoints(Portioned):
         """The answer, once all points are done; raises the error of the first point if all have failed."""
         if self._rows is None:
             raise self._failed[0]
-        return Answers(self._rows.whole(self._failed), self._failed)
+        return Answers(self._rows.whole(self.shape, self._failed), self._failed)
 
     def _run_next(self, checkpoint: Checkpoint) -> None:
         """Run the next point, with those after it that may share its call."""
@@ -148,8 +154,12 @@ class AtPoints(Portioned):
     def _at(self, index: int) -> tuple[Point, Work]:
         """Return a point and its work; raises ``Unprocessable``."""
         if self._bound is None or self._bound[0] != index:
-            self._bound = index, *self._bind([tensor[index, ...] for tensor in self.tensors.values()])
+            at = self._index(index)
+            self._bound = index, *self._bind([tensor[(*at, ...)] for tensor in self.tensors.values()])
         return self._bound[1:]
+
+    def _index(self, index: int) -> tuple[int, ...]:
+        return tuple(map(int, np.unravel_index(index, self.shape)))
 
     def _bind(self, tensors: Sequence[Array]) -> tuple[Point, Work]:
         fields = dict[str, dict[str, Array]]()
@@ -162,7 +172,7 @@ class AtPoints(Portioned):
         if self.finish is not None:
             result = self.finish(point, result)
         if self._rows is None:
-            leaves, sent = [*_leaves(result)], sum(tensor.size for tensor in self.tensors.values())
+            leaves, sent = [*_leaves(result)], sum(map(_stored, self.tensors.values()))
             if (elements := self.count * sum(leaf.size for leaf in leaves if not isinstance(leaf, Absent))) > sent:
                 point.admit(elements, "results at all points")
             self._rows = _Rows.like(result, leaves, self.count)
@@ -171,7 +181,7 @@ class AtPoints(Portioned):
 
     def _fail(self, index: int, error: PullbackError) -> None:
         """Keep the error of a point, or raise it."""
-        named = _named(error, index, {name for name, _ in self.tensors})
+        named = _named(error, self._index(index), {name for name, _ in self.tensors})
         if not self.is_partial or isinstance(error, (DeadlinePassed, Overloaded)):
             raise named from None
         self._failed[index] = named
@@ -185,7 +195,8 @@ class AtPoints(Portioned):
     def _without_points(self, checkpoint: Checkpoint) -> None:
         """Run a point of zeros, which shows the shapes of the results."""
         try:
-            point, work = self._bind([np.zeros(x.shape[1:], x.dtype) for x in self.tensors.values()])
+            axes = len(self.shape)
+            point, work = self._bind([np.zeros(x.shape[axes:], x.dtype) for x in self.tensors.values()])
             found = work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
         except NotTraced:
             raise
@@ -217,12 +228,13 @@ class _Rows:
                 raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
             whole[index] = leaf
 
-    def whole(self, failed: Mapping[int, PullbackError]) -> Any:
-        """Return the result with a leading axis of points in each array."""
+    def whole(self, shape: tuple[int, ...], failed: Mapping[int, PullbackError]) -> Any:
+        """Return the result with the leading axes of points in each array."""
         for array in self.arrays if failed else ():
             if not isinstance(array, Absent):
                 array[[*failed]] = _nothing(array.dtype)
-        return _rebuilt(self.example, iter(self.arrays))
+        own = [x if isinstance(x, Absent) else x.reshape(*shape, *x.shape[1:]) for x in self.arrays]
+        return _rebuilt(self.example, iter(own))
 
 
 def _leaves(result: Any) -> Iterator[Leaf]:
@@ -258,14 +270,19 @@ def _shape(leaf: Leaf, axes: int = 0) -> str:
     return str(leaf) if isinstance(leaf, Absent) else str(list(leaf.shape[axes:]))
 
 
-def _named(error: PullbackError, index: int, fields: set[str]) -> PullbackError:
+def _stored(tensor: Array) -> int:
+    """Return how many numbers of a tensor are in memory: points may share them."""
+    return math.prod([size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride])
+
+
+def _named(error: PullbackError, index: tuple[int, ...], fields: set[str]) -> PullbackError:
     """Return the error at a point, with the point in its detail and in the locations of its tensors."""
 
     def located(loc: Loc) -> Loc:
-        return (*loc[:2], index, *loc[2:]) if len(loc) > 1 and loc[0] in fields else loc
+        return (*loc[:2], *index, *loc[2:]) if len(loc) > 1 and loc[0] in fields else loc
 
     named = copy.copy(error)
-    named.detail = f"point {index}: {error.detail}"
+    named.detail = f"point {', '.join(map(str, index))}: {error.detail}"
     named.entries = tuple([replace(entry, loc=located(entry.loc)) for entry in error.entries])
     return named
 

@@ -46,6 +46,7 @@ def test_every_example_of_show_is_valid_for_call(ask) -> None:
         (["square", "hvp", "inputs.x=1", "vx=3"], "products.x  float32 []\n6.\n"),
         (["square", "hvp", "x=1", "ddx=3", "cotangents.y=2"], "products.x  float32 []\n12.\n"),
         (["square", "hessian", "x=1,2", "--diagonal"], "diagonal.x  float32 [2]\n[2. 2.]\n"),
+        (["sum", "vjp", "x=[[1,2],[3,4]]", "dy=1,5", "--points"], "gradients.x  float32 [2, 2]\n[[1. 1.]\n [5. 5.]]\n"),
         (["square", "jacobian", "x=[1,3]", "--of", "y", "--wrt", "x"], "[[2. 0.]\n [0. 6.]]\n"),
         (["square", "gradients", "x=3", "--order", "3"], "gradients.3.x: none (disconnected)\n"),
         (["scale_gradient", "vjp", "x=1", "scale=-2.5"], "-2.5\n"),

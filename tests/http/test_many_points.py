@@ -148,6 +148,20 @@ def test_what_is_no_request_at_points(client: httpx.Client, body: dict[str, Any]
     assert expected in fault(post(client, "square", "vjp", **body))["expected"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "why"),
+    [
+        ("numeric", "noise at one point"),
+        ("verify", "noise at one point"),
+        ("check", "points that it draws"),
+        ("linearize", "kept, renewed and freed"),
+    ],
+)
+def test_operations_at_one_point_say_why(client: httpx.Client, operation: str, why: str) -> None:
+    response = post(client, "square", operation, inputs={"x": [[1.0], [2.0]]}, points=True)
+    assert why in fault(response)["message"]
+
+
 def test_directions_at_each_point(client: httpx.Client) -> None:
     x, dy = [[1.0, 2.0], [3.0, 4.0]], [[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]] * 2
     for op in ("square", "safe_norm"):

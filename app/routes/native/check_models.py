@@ -1,6 +1,6 @@
 """The models of the gradient checks: requests and responses."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import literal_schema
@@ -55,6 +55,7 @@ class _CheckOptions(BaseModel):
 class CheckRequest(_CheckOptions):
     """The checks to run on one op, and the point to check."""
 
+    WHY_ONE_POINT: ClassVar[str] = "a check examines one point of the request, or the points that it draws without any"
     inputs: Tensors | None = Field(
         default=None, description="The point; omitted: the op's examples and points drawn from its domain."
     )

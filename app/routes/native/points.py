@@ -1,6 +1,6 @@
 """Requests at one point of an op, which is evaluated there for a check: the fields of ``verify`` and ``numeric``."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,9 @@ from ops import Array, Mode, Op
 class PointRequest(BaseModel):
     """A point, and cotangents."""
 
+    WHY_ONE_POINT: ClassVar[str] = (
+        "numeric derivatives have the steps and the error bars that the noise at one point asks for"
+    )
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Tensors = Field(description="The op's inputs, by name.")

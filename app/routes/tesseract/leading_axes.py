@@ -6,30 +6,22 @@ all points: version 0.4 sends constants so. The op runs at one point after the o
 many calls. An op of any rank, with ``...`` in a shape, has no such calls: its axes in front are its own.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from app.autodiff.binding import shape_text
 from app.autodiff.kept import Kept
-from app.autodiff.point import Point
-from app.errors import Loc, Unprocessable, unprocessable, wrong
-from app.execution.calls import Work
-from app.requests.plans import Fields, Plan, run
+from app.errors import Loc, wrong
+from app.requests.plans import Fields
 from app.routes.tesseract.openapi import JACOBIAN, Endpoint, has_abstract_eval
-from app.runtime.cancellation import Checkpoint
 from ops import Array, Op
 
 Shape = tuple[int, ...]
 Fronts = Mapping[tuple[str, str], Shape]
 """The lengths of the axes in front of each array, by its field and name."""
-Finish = Callable[[Point, Any], Mapping[str, Array]]
-"""Returns the arrays of a response for the result at a point."""
-
 _DIRECTIONS = ("tangents", "cotangents")
-_ARRAYS = ("inputs", *_DIRECTIONS)
 
 
 class Points(NamedTuple):
@@ -42,29 +34,10 @@ class Points(NamedTuple):
     fields: Fields
     shared: Mapping[str, tuple[int, ...]]
 
-    def work(self, plan: Plan, index: Shape) -> tuple[Point, Work]:
-        """Return a point and its work; raises ``Unprocessable``, with locations in the arrays of all points."""
-        at = dict(self.fields)
-        for field in _ARRAYS:
-            if field in at:
-                at[field] = {name: array[(*index, ...)] for name, array in at[field].items()}
-        try:
-            return plan.work(at)
-        except Unprocessable as error:
-            raise unprocessable([replace(entry, loc=_whole(entry.loc, index)) for entry in error.entries]) from None
-
-    def run(self, plan: Plan, finish: Finish, checkpoint: Checkpoint) -> dict[str, Array]:
-        """Return the arrays of the response, with the axes in front."""
-        parts: dict[str, list[Array]] = {}
-        for index in np.ndindex(self.shape):
-            checkpoint()
-            point, work = self.work(plan, index)
-            for name, array in finish(point, run(work, checkpoint)).items():
-                parts.setdefault(name, []).append(array)
-        whole = {name: np.stack(arrays).reshape(*self.shape, *arrays[0].shape) for name, arrays in parts.items()}
-        for name, axes in self.shared.items():
-            whole[name] = whole[name].sum(axes, np.float64, keepdims=True).astype(whole[name].dtype)
-        return whole
+    def summed(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Return the arrays of a response, with sums for the gradients of shared inputs."""
+        sums = {name: arrays[name].sum(axes, np.float64, keepdims=True) for name, axes in self.shared.items()}
+        return arrays | {name: x.astype(arrays[name].dtype) for name, x in sums.items()}
 
 
 def points_of(op: Op, endpoint: Endpoint, fields: Fields) -> Points | None:
@@ -158,8 +131,3 @@ def _broadcast(array: Array, front: Shape, shape: Shape) -> Array:
     """Return a view of an array with the axes of all points in front."""
     own = array.shape[len(front) :]
     return np.broadcast_to(array.reshape((*front, *own) if front else (*(1,) * len(shape), *own)), (*shape, *own))
-
-
-def _whole(loc: Loc, index: Shape) -> Loc:
-    """Return the location in the arrays of all points of a location at one of them."""
-    return (*loc[:2], *index, *loc[2:]) if loc[0] in _ARRAYS else loc

@@ -4,7 +4,6 @@ An array is ``{"shape", "dtype", "data": {"buffer", "encoding"}}``, with or with
 list or a number. Typed arrays determine the op's type variable; lists and numbers get its dtype.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any, cast
 from fastapi import APIRouter
 
 from app.autodiff.binding import bind_shapes, bind_spec
-from app.autodiff.derivatives import Absent, Derivative, output_shapes
+from app.autodiff.derivatives import Absent, Derivative
 from app.autodiff.kept import Kept
 from app.autodiff.point import Point
 from app.errors import (
@@ -39,6 +38,7 @@ from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans, Tree
+from app.requests.points import Answers
 from app.routes.protocol import described, document_reply, find_op, zeros
 from app.routes.tesseract.forms import (
     NativeRequest,
@@ -160,11 +160,11 @@ class _Computation:
         finish, write = partial(_with_zeros, self.endpoint, plan, native), partial(_write, encoding)
         if (points := points_of(plan.spec.op, self.endpoint, native.fields)) is None:
             return plan.call(native.fields, write, self.counters, document.sources, finish=finish)
-        first, _ = points.work(plan, (0,) * len(points.shape))
-        if self.endpoint is not VJP:  # gradients have the size of the inputs
-            elements = math.prod(points.shape) * sum(math.prod(shape) for shape in output_shapes(first).values())
-            first.admit(elements, "outputs")
-        return Call(self.op.owner, partial(points.run, plan, finish), True, write, self.counters)
+
+        def write_all(answers: Answers) -> Reply:
+            return write(points.summed(answers.result))
+
+        return plan.call_at_points(points.fields, write_all, self.counters, finish=finish, shape=points.shape)
 
 
 def _encoding(request: Request) -> Encoding:
