@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ops import UNCOMPILED, Array, Function, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops import UNCOMPILED, Array, Example, Function, Input, InvalidInput, Op, Output, Tensor, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import WIDE, made
 
@@ -39,11 +39,12 @@ def picking(vjp: Function, name: str) -> Op:
     return made(
         custom_gradient(picked, vjp),
         picked_reference,
-        (Input("x", WIDE, ("N",)), Input("i", ("int32",), ("M",), differentiable=False, domain=(0.0, 2.0))),
+        (Input("x", WIDE, ("N",)), Input("i", ("int32",), ("M",), differentiable=False)),
         outputs=(Output("y", WIDE, ("M",)),),
         name=name,
         validate=in_range,
         sample=different_indices,
+        examples=(Example("two", {"x": [0.5, -1.25, 2.0], "i": [2, 0]}),),
     )
 
 
@@ -82,6 +83,7 @@ OPS: dict[str, Planted] = {
             modes=UNCOMPILED,
             validate=regular,
             sample=symmetric,
+            examples=(Example("symmetric", {"a": [[3.0, 0.5], [0.5, -2.0]]}),),
         ),
         ("derivative",),
     ),
