@@ -32,7 +32,10 @@ GRAPHS = 40
 
 
 def requests_for(client: httpx.Client, count: int, seed: int) -> list[Request]:
-    """Return ``count`` requests for a service, the same for a seed as long as its catalogue is the same."""
+    """Return ``count`` requests for a service, the same for a seed as long as its catalogue is the same.
+
+    Fewer than there are without damaged ones are a sample of those.
+    """
     rng = random.Random(seed)
     whole = corpus.corpus(client, examples=100)
     first = corpus.corpus(client, examples=1)
@@ -42,7 +45,7 @@ def requests_for(client: httpx.Client, count: int, seed: int) -> list[Request]:
         damaged = hostile_body(rng, rng.choice(found[: len(whole)]))
         if _has_one_answer(damaged):
             found.append(damaged)
-    return found[:count]
+    return [found[i] for i in sorted(rng.sample(range(len(found)), count))]
 
 
 def _has_one_answer(request: Request) -> bool:
