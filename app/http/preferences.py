@@ -1,11 +1,12 @@
 """What a client prefers, by the header ``Prefer`` (RFC 7240)."""
 
-from collections.abc import Mapping
+import re
+
+RESPOND_ASYNC, PROVENANCE = b"respond-async", b"provenance"
+_KNOWN = re.compile(rb"(?:^|,)[ \t]*(respond-async|provenance)[ \t]*(?=[;,]|$)", re.IGNORECASE)
+_NONE = frozenset[bytes]()
 
 
-def prefers(headers: Mapping[bytes, bytes], preference: bytes) -> bool:
-    """Return whether the headers of a request have a preference, given in lower case."""
-    preferences = headers.get(b"prefer")
-    return preferences is not None and any(
-        each.partition(b";")[0].strip() == preference for each in preferences.lower().split(b",")
-    )
+def preferences(header: bytes) -> frozenset[bytes]:
+    """Return the known preferences in a header."""
+    return frozenset(map(bytes.lower, _KNOWN.findall(header))) if header else _NONE

@@ -17,7 +17,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from app.errors import NotFound, UnsupportedMediaType, clip
-from app.http.preferences import prefers
+from app.http.preferences import RESPOND_ASYNC
 from app.http.problems import Dialect, not_allowed, problem
 from app.http.request import REQUEST, Request
 from app.telemetry.counters import Counters
@@ -196,8 +196,7 @@ class RawRoute(Route):
         except NotFound:
             request.counters = others
             raise
-        may_be_job = self.may_be_job and request.method == "POST"
-        if request.defer and may_be_job and prefers(request.headers, b"respond-async"):
+        if RESPOND_ASYNC in request.preferences and request.defer and self.may_be_job and request.method == "POST":
             answer = request.defer
         await answer(request)
 

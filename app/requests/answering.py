@@ -14,7 +14,7 @@ import numpy as np
 from app.autodiff.evaluation import Evaluation, compute
 from app.execution.calls import Call, CheckRun, Portioned
 from app.execution.engine import Engine
-from app.http.preferences import prefers
+from app.http.preferences import PROVENANCE
 from app.http.problems import Header
 from app.http.request import Request
 from app.requests.brief import NotBrief
@@ -91,7 +91,7 @@ async def answer(
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
         write = partial(_written, call, computed)
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
-    if prefers(request.headers, b"provenance"):
+    if PROVENANCE in request.preferences:
         reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op)))
     await send_reply(reply, request)
     if request.candidate is not None:

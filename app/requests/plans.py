@@ -27,11 +27,12 @@ from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole
 from app.autodiff.point import Point, Spec
-from app.errors import Unprocessable, wrong
+from app.errors import Unprocessable
 from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
 from app.requests import models
 from app.requests.answering import Reply
+from app.requests.exclusions import check_exclusions
 from app.requests.fields import validated
 from app.requests.points import AtPoints, points_in
 from app.runtime.cancellation import Checkpoint
@@ -98,7 +99,7 @@ class _Shaped(NamedTuple):
 class Plan:
     """A request to an op without its tensors: its model, and the names that it selects, bound to a ``spec``.
 
-    ``owner`` is the owner of the op.
+    ``owner`` is the owner of the op. ``is_sparse``: it asks for a sparse matrix.
     """
 
     operation: Operation
@@ -108,6 +109,7 @@ class Plan:
     spec: Spec
     owner: str
     is_long: bool
+    is_sparse: bool = False
     _by_shapes: OrderedDict[tuple[Shape, ...], _Shaped] = field(default_factory=OrderedDict[tuple[Shape, ...], _Shaped])
 
     @cached_property
@@ -317,9 +319,7 @@ class Plans:
 
     def _make(self, operation: Operation, op: Op, bare: Fields) -> Plan:
         request, engine = validated(bare, operation.request), self._engine
-        if isinstance(request, models.PointsRequest) and request.partial and not request.points:
-            message = "only some of many points can fail"
-            raise wrong(("partial",), message, expected='"points": true with it', got="partial alone")
+        check_exclusions(request)
         op = variant_of(op, request.inputs)
         batched = isinstance(request, models.BatchedRequest) and request.batched
         # With many directions, XLA would compile once for each number of directions.
@@ -333,7 +333,7 @@ class Plans:
         wrt = bind_wrt(op, getattr(request, "wrt", None))
         of = bind_names(getattr(request, "of", None), op.general.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)
-        return Plan(operation, request, wrt, of, spec, op.owner, whole or batched)
+        return Plan(operation, request, wrt, of, spec, op.owner, whole or batched, is_sparse)
 
 
 def _has_known_names(plan: Plan, fields: Fields) -> bool:

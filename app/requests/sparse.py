@@ -108,21 +108,6 @@ def sparse_work(plan: Plan, fields: Fields, sparsities: SparsityOf) -> Steps:
     return work
 
 
-def is_sparse(plan: Plan) -> bool:
-    """Return whether a request asks for a sparse matrix; raises ``Unprocessable`` for fields that exclude others."""
-    request = plan.request
-    if getattr(request, "sparse", None) is None:
-        if getattr(request, "sparsity", None) is not None:
-            raise wrong(("sparsity",), "a sparsity without sparse", expected="sparse: coo or csr", got="none")
-        return False
-    if request.points:
-        message = "each point has its own request for a sparse matrix"
-        raise wrong(("points",), message, expected="sparse or points", got="both")
-    if getattr(request, "diagonal", False):
-        raise wrong(("diagonal",), "a diagonal is not sparse", expected="sparse or diagonal", got="both")
-    return True
-
-
 def _nonzeros(matrix: Matrix, sparsity: Sparsity, checkpoint: Checkpoint) -> Found:
     """Return the numbers at the nonzeros; a Hessian that is not symmetric is recovered from its rows."""
     try:

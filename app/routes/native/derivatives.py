@@ -20,7 +20,7 @@ from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Fields, Operation, Plan, Plans, Tree
 from app.requests.points import Answers
-from app.requests.sparse import SparsityOf, is_sparse, sparse_work
+from app.requests.sparse import SparsityOf, sparse_work
 from app.routes.native.descriptions import X, binary, computation, op_name
 from app.routes.protocol import per_op
 from app.telemetry.counters import Counters
@@ -169,7 +169,7 @@ class OperationHandler:
         with Reading(self.op, self.operation.name, len(body)):
             fields = source.read(body, request.parse)
             plan = self.plans.plan(self.operation, self.op, fields)
-            if is_sparse(plan):
+            if plan.is_sparse:
                 return self._sparse_call(plan, fields, target, request.key)
             write = partial(_write, target, plan)
             return plan.call(fields, write, self.counters, fields.sources, form=target.media_type)
