@@ -99,12 +99,17 @@ ADDITIONS = {
         (
             Edit(
                 "app/requests/models.py",
-                r"    products: dict\[str, TensorOrNull\]\n    absent: Absences = ABSENT",
+                r'class HvpRequest[^"]*"""[^"]*"""\n(?:\n?    .*\n)*    wrt: Wrt = None',
                 """
 
 class HvRequest(HvpRequest):
     \"\"\"A request for products with the Hessian.\"\"\"
-
+""",
+            ),
+            Edit(
+                "app/requests/answers.py",
+                r"    products: dict\[str, TensorOrNull\]\n    absent: Absences = ABSENT",
+                """
 
 class HvAnswer(HvpAnswer):
     \"\"\"Products.\"\"\"
@@ -117,7 +122,7 @@ class HvAnswer(HvpAnswer):
             "hv",
             "Multiply by vectors",
             models.HvRequest,
-            models.HvAnswer,
+            answers.HvAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
             lambda plan, point, given: derivatives.vjp_jvp(point, plan.wrt, given["cotangents"], given["vectors"]),
             _tree_of("products"),

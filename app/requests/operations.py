@@ -6,7 +6,7 @@ from typing import Any, Literal
 from app.autodiff import derivatives, matrices
 from app.autodiff.point import Point
 from app.execution.calls import Work
-from app.requests import models
+from app.requests import answers, models
 from app.requests.plans import Directions, Operation, Plan, Tree
 
 
@@ -66,13 +66,13 @@ OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
         Operation(
-            "forward", "Evaluate an op", models.ForwardRequest, models.ForwardAnswer, {}, _forward, _tree_of("outputs")
+            "forward", "Evaluate an op", models.ForwardRequest, answers.ForwardAnswer, {}, _forward, _tree_of("outputs")
         ),
         Operation(
             "gradients",
             "Gradients of order 1 to 4: each is the gradient of the sum of the previous one",
             models.GradientsRequest,
-            models.GradientsAnswer,
+            answers.GradientsAnswer,
             _COTANGENTS,
             _gradients,
             _gradients_tree,
@@ -81,7 +81,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "vjp",
             "Pull cotangents back to the inputs",
             models.VjpRequest,
-            models.VjpAnswer,
+            answers.VjpAnswer,
             _COTANGENTS,
             _vjp,
             _gradients_tree,
@@ -90,7 +90,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "jvp",
             "Push tangents forward to the outputs",
             models.JvpRequest,
-            models.JvpAnswer,
+            answers.JvpAnswer,
             {"tangents": "inputs"},
             _jvp,
             _tree_of("tangents"),
@@ -99,7 +99,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "jacobian",
             "Differentiate outputs with respect to inputs",
             models.JacobianRequest,
-            models.JacobianAnswer,
+            answers.JacobianAnswer,
             {},
             _jacobian,
             _tree_of("jacobian"),
@@ -109,7 +109,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "hvp",
             "Multiply the transposed Hessian by vectors",
             models.HvpRequest,
-            models.HvpAnswer,
+            answers.HvpAnswer,
             {**_COTANGENTS, "vectors": "inputs"},
             _hvp,
             _tree_of("products"),
@@ -118,7 +118,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "hessian",
             "Differentiate the vjp",
             models.HessianRequest,
-            models.HessianAnswer,
+            answers.HessianAnswer,
             _COTANGENTS,
             _hessian,
             _hessian_tree,

@@ -30,7 +30,7 @@ from app.autodiff.point import Point, Spec
 from app.errors import Unprocessable
 from app.execution.calls import Call, Steps, Work
 from app.execution.engine import Engine
-from app.requests import models
+from app.requests import answers, models
 from app.requests.answering import Reply
 from app.requests.exclusions import check_exclusions
 from app.requests.fields import validated
@@ -76,7 +76,7 @@ class Operation:
     name: str
     summary: str
     request: type[models.OperationRequest]
-    answer: type[models.OperationAnswer]
+    answer: type[answers.OperationAnswer]
     directions: Mapping[str, Literal["inputs", "outputs"]]
     work: Callable[["Plan", Point, Directions], Work]
     tree: Callable[["Plan", Any], dict[str, Tree]]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from app.requests.models import Problem
+from app.requests.answers import Problem
 from app.routes.native.check_models import CheckAnswer, CheckEntry, CheckName, Verdict
 from app.routes.native.health import UnavailableOp
 

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
-from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, OperationAnswer, Tensors
+from app.requests.answers import OperationAnswer
+from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, Tensors
 from app.routes.native.check_examples import REPORTS, VERIFICATIONS
 from app.routes.native.points import PointRequest
 from ops import FLOATS, MODES, Mode

@@ -20,7 +20,7 @@ from app.execution.engine import Engine
 from app.execution.linearizations import OVERHEAD, Held, Linearizations
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
-from app.requests import models
+from app.requests import answers, models
 from app.requests.answering import Reply, send_reply
 from app.requests.brief import Reading
 from app.requests.fields import read, validated
@@ -44,7 +44,7 @@ LINEARIZE = Operation(
     "linearize",
     "Keep the forward pass at a point",
     models.LinearizeRequest,
-    models.LinearizeAnswer,
+    answers.LinearizeAnswer,
     {},
     lambda plan, point, directions: derivatives.forward(point),
     lambda plan, result: {"outputs": result},
@@ -59,10 +59,10 @@ class Renewal(BaseModel):
     expires_s: float = Field(gt=0, description="In seconds.")
 
 
-class KeptAnswer(models.OperationAnswer):
+class KeptAnswer(answers.OperationAnswer):
     """A linearization."""
 
-    linearization: models.Kept
+    linearization: answers.Kept
 
 
 Given: TypeAlias = Mapping[str, Arrays | None]
@@ -78,7 +78,7 @@ class ProductKind(NamedTuple):
     name: str
     summary: str
     request: type[models.ProductRequest]
-    answer: type[models.OperationAnswer]
+    answer: type[answers.OperationAnswer]
     field: str
     directions: Mapping[str, str]
     compute: Callable[[Linearization, Given, bool, Checkpoint], Product]
@@ -100,17 +100,17 @@ PRODUCTS = (
     ProductKind(
         "vjp",
         "Pull cotangents back to a point that was linearized",
-        *(models.VjpThereRequest, models.VjpAnswer, "gradients", {"cotangents": "outputs"}, _vjp),
+        *(models.VjpThereRequest, answers.VjpAnswer, "gradients", {"cotangents": "outputs"}, _vjp),
     ),
     ProductKind(
         "jvp",
         "Push tangents forward from a point that was linearized",
-        *(models.JvpThereRequest, models.JvpAnswer, "tangents", {"tangents": "inputs"}, _jvp),
+        *(models.JvpThereRequest, answers.JvpAnswer, "tangents", {"tangents": "inputs"}, _jvp),
     ),
     ProductKind(
         "hvp",
         "Multiply the transposed Hessian at a point that was linearized by vectors",
-        *(models.HvpThereRequest, models.HvpAnswer, "products", {"cotangents": "outputs", "vectors": "inputs"}, _hvp),
+        *(models.HvpThereRequest, answers.HvpAnswer, "products", {"cotangents": "outputs", "vectors": "inputs"}, _hvp),
     ),
 )
 
@@ -127,9 +127,9 @@ def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
         "/v1/ops/{op}/linearize",
         per_op(engine, "linearize", handler),
         models.LinearizeRequest,
-        models.LinearizeAnswer,
+        answers.LinearizeAnswer,
         example,
-        **binary(models.LinearizeAnswer, example),
+        **binary(answers.LinearizeAnswer, example),
         parameters={"op": op_name([*engine.registry.ops])},
         tags=["derivatives"],
         summary=LINEARIZE.summary,
@@ -151,7 +151,7 @@ def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
     for route in products:
         route.operation_id = route.unique_id = f"linearization_{route.operation_id}"
     found = (
-        ("GET", partial(_get, engine), "Get the outputs of a linearization", models.LinearizeAnswer, None),
+        ("GET", partial(_get, engine), "Get the outputs of a linearization", answers.LinearizeAnswer, None),
         ("PATCH", partial(_renew, engine.linearizations), "Renew a linearization", KeptAnswer, Renewal),
         ("DELETE", partial(_drop, engine.linearizations), "Free a linearization", None, None),
     )

@@ -15,9 +15,10 @@ from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
 from app.http.request import Request
 from app.requests.answering import answer
+from app.requests.answers import OperationAnswer
 from app.requests.brief import Reading
 from app.requests.fields import read
-from app.requests.models import Dtype, OperationAnswer, Tensors, Wrt
+from app.requests.models import Dtype, Tensors, Wrt
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.tensor_schemas import RANKS, untyped
 from app.routes.native.nonfinite import spelled_reply

@@ -19,7 +19,7 @@ from app.execution.engine import Engine
 from app.http.request import HEALTH
 from app.http.route import RawRoute
 from app.jobs.records import MOST_KEY
-from app.requests.models import Problem
+from app.requests.answers import Problem
 from app.requests.tensor_schemas import Schema, components, ref
 
 _SAFETENSORS: Schema = {

@@ -14,7 +14,7 @@ from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
-from app.requests import models
+from app.requests import answers, models
 from app.requests.answering import Reply
 from app.requests.brief import Reading
 from app.requests.fields import validated
@@ -33,7 +33,7 @@ SPARSITY = Operation(
     "sparsity",
     "Find where a derivative has nonzeros",
     models.SparsityRequest,
-    models.SparsityAnswer,
+    answers.SparsityAnswer,
     {"cotangents": "outputs"},
     lambda plan, point, directions: derivatives.forward(point),
     lambda plan, result: {"sparsity": result},
@@ -51,9 +51,9 @@ def sparsity_route(engine: Engine, plans: Plans) -> RawRoute:
         "/v1/ops/{op}/sparsity",
         per_op(engine, "sparsity", handler),
         models.SparsityRequest,
-        models.SparsityAnswer,
+        answers.SparsityAnswer,
         example,
-        **binary(models.SparsityAnswer, example),
+        **binary(answers.SparsityAnswer, example),
         parameters={"op": op_name([*engine.registry.ops])},
         tags=["derivatives"],
         summary=SPARSITY.summary,

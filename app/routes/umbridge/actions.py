@@ -17,7 +17,7 @@ from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
 from app.execution.calls import Call, Work
 from app.execution.engine import Engine
-from app.requests import models
+from app.requests import answers, models
 from app.requests.answering import Reply
 from app.requests.brief import Reading
 from app.requests.fields import fields_of
@@ -95,7 +95,7 @@ HESSIAN = Operation(
     "vjp_jvp",
     "The Hessian times a vector",
     models.HvpRequest,
-    models.HvpAnswer,
+    answers.HvpAnswer,
     {"cotangents": "outputs", "vectors": "inputs"},
     _tangents_of_vjp,
     lambda plan, result: {"products": result},

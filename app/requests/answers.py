@@ -1,0 +1,168 @@
+"""The models of the responses of every operation, for the OpenAPI document."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from app.requests.tensor_schemas import ref
+
+TensorOut = Annotated[Any, WithJsonSchema(ref("TypedTensor"))]
+# As ``OneTensorIn``: a field that is one tensor.
+OneTensorOut = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor")]})]
+TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor"), {"type": "null"}]})]
+Reason = Literal["not_differentiable", "disconnected", "not_sent"]
+Absences = dict[str, Reason]
+
+ABSENT: Any = Field(default_factory=dict[str, Any], description="Only if a derivative is null: why.")
+
+
+class OperationAnswer(BaseModel):
+    """The base of every response."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProblemEntry(BaseModel):
+    """One error."""
+
+    loc: list[str | int] = Field(description="The location in the request.")
+    message: str
+    expected: str
+    got: str
+
+
+class PointError(BaseModel):
+    """The error at a point."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[ProblemEntry] = Field(description="The first error.")
+
+
+class FailedPoint(BaseModel):
+    """A point that failed: in its row, floats are NaN, integers the least number, and bools false."""
+
+    point: int
+    error: PointError
+
+
+class PointsAnswer(OperationAnswer):
+    """The base of every response at one point or at many."""
+
+    failed: list[FailedPoint] = Field(default=[], description="Only with `partial`: the points that failed.")
+
+
+class ForwardAnswer(PointsAnswer):
+    """The outputs."""
+
+    outputs: dict[str, TensorOut]
+
+
+class Kept(OperationAnswer):
+    """A linearization that the service keeps for a time."""
+
+    id: str = Field(description="Of the paths /v1/linearizations/{id}, for the key that made it.")
+    bytes: int = Field(description="The memory that it takes, of the room for all.")
+    expires_s: int = Field(description="In how many seconds it ends; PATCH renews it.")
+
+
+class LinearizeAnswer(OperationAnswer):
+    """The outputs, and the linearization, if it is worth keeping."""
+
+    outputs: dict[str, TensorOut]
+    linearization: Kept | None
+    reason: str = Field(default="", description="Only if there is none: why.")
+
+
+class GradientsAnswer(PointsAnswer):
+    """The outputs, and one entry per order."""
+
+    outputs: dict[str, TensorOut]
+    gradients: list[dict[str, TensorOrNull]]
+    absent: list[Absences] = Field(default=[], description="Only if a gradient is null: why, one entry per order.")
+
+
+class VjpAnswer(PointsAnswer):
+    """The cotangents of the inputs; with ``batched``, along a leading axis."""
+
+    outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
+    gradients: dict[str, TensorOrNull]
+    absent: Absences = ABSENT
+
+
+class JvpAnswer(PointsAnswer):
+    """The tangents of the outputs; with ``batched``, along a leading axis."""
+
+    tangents: dict[str, TensorOrNull]
+    absent: Absences = ABSENT
+
+
+class SparseMatrix(OperationAnswer):
+    """A sparse matrix; its rows and columns are the numbers of two slots, in row-major order.
+
+    Nonzeros are sorted by row and then column. ``coo`` has the row of each, ``csr`` where each row begins and ends.
+    """
+
+    shape: tuple[int, int]
+    rows: OneTensorOut = Field(default=None, description="Of coo: the row of each nonzero.")
+    indptr: OneTensorOut = Field(default=None, description="Of csr: where each row begins, and the number of nonzeros.")
+    columns: OneTensorOut
+    values: OneTensorOut
+
+
+MatrixOrNull = SparseMatrix | TensorOrNull
+SPARSITY: Any = Field(default="", description="With `sparse`: the id of the sparsity, for later requests.")
+
+
+class JacobianAnswer(PointsAnswer):
+    """Blocks ``[output][input]`` of shape ``(*output, *input)``, or with ``sparse`` of two axes."""
+
+    jacobian: dict[str, dict[str, MatrixOrNull]]
+    sparsity: str = SPARSITY
+    absent: dict[str, Absences] = ABSENT
+
+
+class SparsityAbout(OperationAnswer):
+    """A sparsity that the service keeps, until it needs the room."""
+
+    id: str | None = Field(description="For the field `sparsity` of requests with the same key; null: no room.")
+    nonzeros: int
+    colors: int = Field(description="How many products a sparse matrix takes, apart from those that verify it.")
+
+
+class SparsityAnswer(OperationAnswer):
+    """The sparsity of a derivative."""
+
+    sparsity: SparsityAbout
+
+
+class HvpAnswer(PointsAnswer):
+    """Products ``[input]``; with ``batched``, along a leading axis."""
+
+    products: dict[str, TensorOrNull]
+    absent: Absences = ABSENT
+
+
+class HessianAnswer(PointsAnswer):
+    """Blocks ``[input][input]`` of shape ``(*input, *input)``, or with ``diagonal`` the diagonal of each input.
+
+    With ``sparse``, a block has two axes.
+    """
+
+    sparsity: str = SPARSITY
+    hessian: dict[str, dict[str, MatrixOrNull]] = Field(default={}, description="Unless the request has `diagonal`.")
+    diagonal: dict[str, TensorOrNull] = Field(default={}, description="If the request has `diagonal`.")
+    absent: dict[str, Absences | Reason] = ABSENT
+
+
+class Problem(BaseModel):
+    """The errors of a request (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The path of the request.")
+    errors: list[ProblemEntry]
