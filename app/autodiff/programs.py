@@ -17,7 +17,7 @@ from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
 from app.runtime.owned_cache import OwnedCache
-from app.runtime.traces import Reference
+from app.runtime.trace_entry import Reference
 from ops import Array, Op, OpFault, Tensor, located, many, shown_kind
 
 

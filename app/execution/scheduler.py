@@ -27,7 +27,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from app.errors import DeadlinePassed, Overloaded, too_late
 from app.execution.fairness import Admission, RoundRobin, op_of
 from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.traces import LATE_S, RETRY_S, NotTraced, forbid_tracing, let_traces_outlive, traces_of
+from app.runtime.trace_entry import LATE_S, RETRY_S
+from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive, traces_of
 from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 

@@ -37,7 +37,7 @@ from app.gradcheck.operation_types import (
 from app.gradcheck.rounding import NO_LOSSES, Losses
 from app.runtime.calculus import Calculus, Graph, Tapes
 from app.runtime.modes import Results, Traits
-from app.runtime.traces import Reference
+from app.runtime.trace_entry import Reference
 from ops import Array, Tensor
 
 # The dtype with the fewest digits: a constant that is exact in it is so in any.

@@ -19,8 +19,9 @@ from app.runtime.residuals import Cut, in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
 from app.runtime.this_thread import can_run_here
+from app.runtime.trace_entry import Reference
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
-from app.runtime.traces import Reference, WhyOver
+from app.runtime.traces import WhyOver
 from ops import Array, Mode, OpFault, Tensor
 
 tensor_equality.install()

@@ -13,21 +13,17 @@ a bounded time, so that the first request pays for the next ones. Requests that 
 
 import itertools
 import logging
-import math
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from app.errors import DeadlinePassed, Overloaded, PullbackError, too_late
 from app.runtime import cancellation
-from app.runtime.cancellation import Block
+from app.runtime.trace_entry import BACKGROUND_S, Entry, TraceKey, traced
 from app.runtime.trace_limits import TooManyNodes
 from ops import Mode
 
@@ -37,13 +33,11 @@ TRACES_KEPT, COMPILED_KEPT = 2048, 512
 NODES_KEPT = 1 << 16
 # The executables that may stay for the life of the process, and the share of them that one op may have.
 PERMANENT, SHARE = 512, 0.5
-# How many traces may go on without a caller, one for each owner, and how long each may take in all. After that,
-# requests that need it are refused for ``REFUSED_S``. One that makes no node for ``IDLE_S`` leaves its place to others.
-BACKGROUND, BACKGROUND_S, REFUSED_S, IDLE_S = 2, 600.0, 600.0, 30.0
-# So long past its deadline, a trace that has not stopped is late.
-LATE_S = 5.0
-# When a client should try again while a trace goes on, and how often a thread that waits for one looks whether it does.
-RETRY_S, LOOK_S = 5, 0.25
+# How many traces may go on without a caller, one for each owner. Requests that need one that took too long are refused
+# for ``REFUSED_S``. One that makes no node for ``IDLE_S`` leaves its place to others.
+BACKGROUND, REFUSED_S, IDLE_S = 2, 600.0, 30.0
+# How often a thread that waits for a trace looks whether it goes on.
+LOOK_S = 0.25
 
 Stop: TypeAlias = Literal["deadline", "time", "nodes"]
 STOPS: tuple[Stop, ...] = get_args(Stop)
@@ -56,74 +50,6 @@ log = logging.getLogger("pullback")
 
 class NotTraced(Exception):
     """A trace is missing, and this thread must not wait until it is made."""
-
-
-@dataclass(eq=False)
-class _Entry:
-    """A trace of ``op``, or its error, and when it was last used.
-
-    ``block`` is the work of its first caller, which it ``may_outlive``; ``is_in_background`` once it has, and there,
-    ``active`` when it made its last node. A failed one is tried again after ``refused_until``. Times are those of
-    ``time.monotonic``.
-    """
-
-    op: str
-    owner: str
-    is_compiled: bool
-    is_permanent: bool
-    used: int
-    block: Block
-    may_outlive: bool
-    future: Future[Any] = field(default_factory=Future[Any])
-    trace: Any = None
-    nodes: int = 0
-    began: float = field(default_factory=time.monotonic)
-    is_in_background: bool = False
-    active: float = math.inf
-    refused_until: float = math.inf
-
-    @property
-    def is_late(self) -> bool:
-        """Whether it should have stopped."""
-        return time.monotonic() > self.block.deadline + LATE_S
-
-    def result(self) -> Any:
-        """Return the complete trace, or raise its error."""
-        if self.refused_until < math.inf:
-            raise self.refusal()
-        error = self.future.exception()
-        # The traceback of a copy ends with it; one that is kept would keep the tensors of a request alive.
-        if isinstance(error, PullbackError):
-            raise copy(error)
-        return self.future.result()
-
-    def refusal(self) -> Overloaded:
-        """Return the error for a request that needs this trace, which goes on in the background or took too long."""
-        now = time.monotonic()
-        if self.refused_until == math.inf:
-            message = f"op {self.op} is still traced for this mode and derivative, since {now - self.began:.0f} s"
-            return Overloaded(f"{message}; try again later", retry_after_s=RETRY_S)
-        message = f"tracing op {self.op} for this mode and derivative took more than {BACKGROUND_S:.0f} s"
-        cure = "try mode eager, which is not traced, or this again later"
-        return Overloaded(f"{message}; {cure}", retry_after_s=max(1, math.ceil(self.refused_until - now)))
-
-
-class Reference(NamedTuple):
-    """What a trace is of: weak references, because it must not outlive the op.
-
-    While there are traces of ``program``, its ``op`` holds it. ``kind`` tells programs that are made of it from it.
-    """
-
-    program: weakref.ref[Any]
-    op: weakref.ref[Any]
-    kind: str = ""
-
-
-# The attribute of an op with its traced programs, by the keys of their traces.
-_TRACED = "_traced"
-
-
-TraceKey: TypeAlias = tuple[Reference, *tuple[Any, ...]]
 
 
 class Traces:
@@ -142,7 +68,7 @@ class Traces:
         self.stopped: Counter[Stop] = Counter()
         self.displaced = 0
         self._permanent: Counter[str] = Counter()
-        self._entries: dict[TraceKey, _Entry] = {}
+        self._entries: dict[TraceKey, Entry] = {}
         self._clock = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -194,8 +120,8 @@ class Traces:
                 is_first = entry is None
                 if entry is None:
                     used, outlives = next(self._clock), may_outlive and _thread.may_outlive
-                    entry = self._entries[key] = _Entry(op, owner, is_compiled, is_permanent, used, block, outlives)
-                    _traced(key)[key] = key[0].program()
+                    entry = self._entries[key] = Entry(op, owner, is_compiled, is_permanent, used, block, outlives)
+                    traced(key)[key] = key[0].program()
                     self.made[owner] += 1
                     self.compiled[owner] += is_compiled
                     self._permanent[owner] += is_permanent
@@ -212,7 +138,7 @@ class Traces:
             if not isinstance(entry.future.exception(), DeadlinePassed):
                 return entry.result()
 
-    def _run(self, key: TraceKey, entry: _Entry, trace: Callable[[WhyOver], Any]) -> Any:
+    def _run(self, key: TraceKey, entry: Entry, trace: Callable[[WhyOver], Any]) -> Any:
         """Make a trace on this thread; keep it, or its error, unless it was abandoned."""
 
         def why_over() -> PullbackError | None:
@@ -238,7 +164,7 @@ class Traces:
                 log.info("op %s: traced in the background in %.0f s", entry.op, time.monotonic() - entry.began)
         return entry.result()
 
-    def _count(self, error: BaseException, key: TraceKey, entry: _Entry) -> None:
+    def _count(self, error: BaseException, key: TraceKey, entry: Entry) -> None:
         """Count a trace that was stopped, and decide when it is tried again."""
         match error:
             case DeadlinePassed():
@@ -259,10 +185,10 @@ class Traces:
         """The number of traces that go on without a caller, without those that make no node."""
         return sum(time.monotonic() < each.active + IDLE_S for each in self._background())
 
-    def _background(self) -> list[_Entry]:
+    def _background(self) -> list[Entry]:
         return [each for each in list(self._entries.values()) if each.is_in_background and not each.future.done()]
 
-    def _goes_on(self, entry: _Entry) -> bool:
+    def _goes_on(self, entry: Entry) -> bool:
         """Return whether a trace goes on without its caller; it may, unless too many do."""
         if entry.is_in_background or not (entry.may_outlive and entry.block.is_over):
             return entry.is_in_background
@@ -273,12 +199,12 @@ class Traces:
         log.warning("op %s: a trace takes longer than its caller waits, and goes on in the background", entry.op)
         return True
 
-    def _forget(self, key: TraceKey, entry: _Entry) -> None:
+    def _forget(self, key: TraceKey, entry: Entry) -> None:
         """Drop an entry without a trace, so that it is tried again."""
         with self._lock:
             if self._entries.get(key) is entry:
                 del self._entries[key]
-                _traced(key).pop(key, None)
+                traced(key).pop(key, None)
                 self._permanent[entry.owner] -= entry.is_permanent
 
     def may_be_permanent(self, owner: str) -> bool:
@@ -286,7 +212,7 @@ class Traces:
         owner = _thread.owner or owner
         return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
 
-    def _drop_some(self, new: _Entry) -> None:
+    def _drop_some(self, new: Entry) -> None:
         """Drop the traces whose programs are gone, and the least recently used ones of the owners with the most.
 
         The rest leaves room for ``new``.
@@ -302,7 +228,7 @@ class Traces:
                 del entries[oldest], others[oldest]
                 self._displace(oldest)
 
-    def _drop_large(self, new: _Entry) -> None:
+    def _drop_large(self, new: Entry) -> None:
         """Drop the least recently used traces of the owners with the most nodes, until ``new`` has room."""
         others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
         nodes = Counter[str]()
@@ -317,15 +243,8 @@ class Traces:
 
     def _displace(self, key: TraceKey) -> None:
         del self._entries[key]
-        _traced(key).pop(key, None)
+        traced(key).pop(key, None)
         self.displaced += 1
-
-
-def _traced(key: TraceKey) -> dict[TraceKey, Any]:
-    """Return the traced programs that the op of a trace holds; empty if the op is gone."""
-    op: object | None = key[0].op()
-    found: dict[TraceKey, Any] = {} if op is None else vars(op).setdefault(_TRACED, {})
-    return found
 
 
 TRACES = Traces()

@@ -16,6 +16,7 @@ from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.point import Point
 from app.runtime import traces
+from app.runtime.trace_entry import Reference
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient, discover
 from tests.patience import PATIENCE_S
@@ -126,7 +127,7 @@ POWER = op_of("power", "custom_gradient")
 def test_traces_have_so_many_nodes_together_and_the_owner_with_the_most_makes_room(monkeypatch: pytest.MonkeyPatch):
     def make(owner: str, number: int, nodes: int) -> None:
         op, program = ops[owner], programs.setdefault((owner, number), Held())
-        key = traces.Reference(weakref.ref(program), weakref.ref(op)), number
+        key = Reference(weakref.ref(program), weakref.ref(op)), number
         cache.make(key, owner, lambda why_over: Held(nodes), is_compiled=False)
 
     class Held:
