@@ -119,7 +119,7 @@ async def _record(cases: Sequence[Case], reference: int, tested: int, tallies: T
 
 async def _compare_alone(cases: Sequence[Case], alone: int, tallies: Tallies, until: float) -> None:
     def compare(case: Case, status: int, body: bytes) -> None:
-        is_far = not is_close(case.expected, comparable(status, body))
+        is_far = not is_close(case.expected, comparable(status, body), case.largest)
         tallies.of[case.kind.op.name].far += is_far
         tallies.differences += is_far
 

@@ -53,10 +53,14 @@ class Kind:
 
 @dataclass(eq=False)
 class Case:
-    """A request of a kind, as bytes, and the answer that it must get: what ``comparable`` returns."""
+    """A request of a kind, as bytes, and the answer that it must get: what ``comparable`` returns.
+
+    No finite number of its tensors is larger than ``largest``.
+    """
 
     kind: Kind
     request: bytes
+    largest: float
     expected: tuple[int, bytes] = field(default=(0, b""))
 
 
@@ -104,7 +108,13 @@ def cases_of(kind: Kind, rng: np.random.Generator, count: int) -> Iterator[Case]
             _spoil(int(mistake), tensors, fields)
         is_whole = kind.form == "nested" and rng.random() < WHOLE_SHARE
         body = _binary(tensors, fields) if kind.form == "safetensors" else _text(kind, tensors, fields, is_whole)
-        yield Case(kind, _request(kind, body[:-3] if mistake == 3 else body))
+        yield Case(kind, _request(kind, body[:-3] if mistake == 3 else body), _largest(tensors))
+
+
+def _largest(tensors: Tensors) -> float:
+    """Return the largest of the absolute values that are finite."""
+    arrays = [np.abs(x.astype(np.float64)) for values in tensors.values() for x in values.values()]
+    return max((float(x[np.isfinite(x)].max(initial=0)) for x in arrays), default=0.0)
 
 
 def _leading(op: Op) -> str:
