@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from app.autodiff.point import Arrays, Dims, Point, Side, Spec, blame_op
+from app.autodiff.symbolic_shapes import expectation, matches, resolved_shape, shape_text
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
@@ -103,11 +104,11 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
         if slot.shape == ANY_SHAPE and dims.setdefault("...", x.shape) == x.shape:
             continue
         trial = dict(dims)
-        if _matches(slot.shape, x.shape, trial):
+        if matches(slot.shape, x.shape, trial):
             dims = trial
         else:
             message = f"shape {list(x.shape)} does not match {shape_text(slot.shape)}"
-            faults.add(("inputs", slot.name), message, expected=_expectation(slot.shape, dims), got=str(list(x.shape)))
+            faults.add(("inputs", slot.name), message, expected=expectation(slot.shape, dims), got=str(list(x.shape)))
     faults.check()
     if spec.op.sizes is not None:
         dims |= _sizes(spec.op, dims)
@@ -228,11 +229,6 @@ def decode_named(values: Mapping[str, Any], dtypes: Mapping[str, str], decode: D
     return arrays
 
 
-def shape_text(pattern: Sequence[str | int]) -> str:
-    """Return a symbolic shape as text: ``[N, C]``, ``[..., M, M]``."""
-    return f"[{', '.join(map(str, pattern))}]"
-
-
 def bind_wrt(op: Op, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of inputs and parameters that a request selects; ``None`` selects all inputs.
 
@@ -276,43 +272,3 @@ def bind_directions(values: Mapping[str, Any], side: Side, decode: Decode, field
             (field,), f"no {field} given", expected=f"at least one of {', '.join(side.differentiable)}", got="{}"
         )
     return arrays if len(arrays) == 1 else {name: arrays[name] for name in side.dtypes if name in arrays}
-
-
-def _matches(pattern: Sequence[str | int], shape: tuple[int, ...], dims: dict[str, int | tuple[int, ...]]) -> bool:
-    """Match a shape with its symbols, and bind new symbols in ``dims``."""
-    if pattern == ANY_SHAPE:
-        return dims.setdefault("...", shape) == shape
-    if "..." in pattern:
-        at, free = pattern.index("..."), len(shape) - len(pattern) + 1
-        if free < 0:
-            return False
-        rest = (*shape[:at], *shape[at + free :])
-        middle = shape[at : at + free]
-        return dims.setdefault("...", middle) == middle and _matches((*pattern[:at], *pattern[at + 1 :]), rest, dims)
-    if len(pattern) != len(shape):
-        return False
-    for symbol, size in zip(pattern, shape, strict=True):
-        if size != (symbol if isinstance(symbol, int) else dims.setdefault(symbol, size)):
-            return False
-    return True
-
-
-def _expectation(pattern: Sequence[str | int], dims: Dims) -> str:
-    shape = resolved_shape(pattern, dims)
-    if shape is not None:
-        return f"{list(shape)}, that is {shape_text(pattern)}"
-    known = ", ".join(f"{symbol} = {dims[str(symbol)]}" for symbol in pattern if str(symbol) in dims)
-    return shape_text(pattern) + (f" with {known}" if known else "")
-
-
-def resolved_shape(pattern: Sequence[str | int], dims: Dims) -> tuple[int, ...] | None:
-    """Return the shape of a symbolic one, or ``None`` if a symbol is not bound."""
-    if pattern == ANY_SHAPE and isinstance(shape := dims.get("..."), tuple):
-        return shape
-    sizes: list[int] = []
-    for symbol in pattern:
-        size = symbol if isinstance(symbol, int) else dims.get(symbol)
-        if size is None:
-            return None
-        sizes.extend(size if isinstance(size, tuple) else (size,))
-    return tuple(sizes)

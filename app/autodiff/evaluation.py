@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast, final
 import numpy as np
 
 from app.autodiff import directions
-from app.autodiff.binding import moved, resolved_shape
+from app.autodiff.binding import moved
 from app.autodiff.builder import gradient_function
 from app.autodiff.derived import DerivedOp, origin, with_names
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
@@ -18,6 +18,7 @@ from app.autodiff.padded_rows import PaddedRows, axes_of_rows, padded_rows
 from app.autodiff.point import PADDED_MODES, Arrays, Point
 from app.autodiff.programs import Program, ShapeOf, program_of
 from app.autodiff.row_trial import ENDED, RowTrial
+from app.autodiff.symbolic_shapes import resolved_shape
 from app.autodiff.transforms import Transform
 from app.errors import PullbackError, wrong
 from app.runtime.modes import Key, KeyedArrays, present
@@ -74,11 +75,6 @@ class Evaluation(Generic[Result]):
         """The evaluation whose rows a call has."""
         return self._copies or self
 
-    @property
-    def call_leaves(self) -> list[Array]:
-        """The leaves that the packing puts into a call."""
-        return self.of_rows.leaves
-
     @cached_property
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
@@ -105,7 +101,7 @@ class Evaluation(Generic[Result]):
         if isinstance(packing, Whole) or size > packing.most:
             return None
         # Bytes, because 0.0 == -0.0 although the two give different results.
-        leaves, parameters = zip(self.call_leaves, packing.units, strict=True), self.point.spec.parameters
+        leaves, parameters = zip(self.of_rows.leaves, packing.units, strict=True), self.point.spec.parameters
         key = [leaf.tobytes() for leaf, unit in leaves if unit is None and id(leaf) not in parameters.identities]
         return packing, parameters.digest if parameters.arrays else "", *key
 
@@ -181,10 +177,9 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
 
     Several have one ``batch_key``, or are whole ones of one program at the same point, whose residuals are in use.
 
-    Raises ``Overloaded`` too, for an op that has crashed its process.
-
-    Return their results for ``Evaluation.finish``. With their own packing, which is the default, rows are padded, so
-    that the bits are those of a shared call. A single evaluation that does not fit the packing runs as it is.
+    Raises ``Overloaded`` too, for an op that has crashed its process. Return their results for ``Evaluation.finish``.
+    With their own packing, which is the default, rows are padded, so that the bits are those of a shared call. A single
+    evaluation that does not fit the packing runs as it is.
     """
     first = evaluations[0]
     if REFUSED:
@@ -197,8 +192,8 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
     try:
         if not isinstance(packing, Whole):
             if isinstance(packing, PaddedRows) and packing.why_not is None:
-                packing.try_rows(RowTrial(first.of_rows.point, first.call_leaves))
-            members = [each.call_leaves if each.batched else each.leaves for each in evaluations]
+                packing.try_rows(RowTrial(first.of_rows.point, first.of_rows.leaves))
+            members = [each.of_rows.leaves if each.batched else each.leaves for each in evaluations]
             try:
                 results = packing.run(members)
                 for i, each in enumerate(evaluations):

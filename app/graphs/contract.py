@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from app.autodiff.binding import shape_text
 from app.autodiff.derived import variant_of
+from app.autodiff.symbolic_shapes import shape_text
 from app.errors import Loc, wrong
 from app.graphs.document import MAX_RANK, GraphDocument, GraphInput
 from app.graphs.element_types import ElementType, Variable, dtypes_of, unify

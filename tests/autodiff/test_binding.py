@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.autodiff.binding import bind, resolved_shape
+from app.autodiff.binding import bind
+from app.autodiff.symbolic_shapes import resolved_shape
 from app.errors import Unprocessable
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Op, Output

@@ -91,7 +91,7 @@ def test_directions_are_rows_of_a_call(name: str, count: int) -> None:
 
 
 def of_copies(one: Evaluation[Any]) -> bool:
-    return one.batched and isinstance(one.packed[0], PaddedRows) and len(one.call_leaves[0]) == one.packed[1]
+    return one.batched and isinstance(one.packed[0], PaddedRows) and len(one.of_rows.leaves[0]) == one.packed[1]
 
 
 def test_directions_of_rows_that_depend_on_each_other_are_mapped() -> None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.autodiff.binding import shape_text
 from app.autodiff.kept import Kept
+from app.autodiff.symbolic_shapes import shape_text
 from app.errors import Loc, wrong
 from app.requests.plans import Fields
 from app.routes.tesseract.openapi import JACOBIAN, Endpoint, has_abstract_eval

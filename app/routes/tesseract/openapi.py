@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.autodiff.binding import has_order, shape_text
+from app.autodiff.binding import has_order
 from app.autodiff.derived import variant_of
+from app.autodiff.symbolic_shapes import shape_text
 from app.requests.tensor_schemas import Schema, ref
 from app.routes.protocol import differentiable
 from app.tensors.dtypes import DTYPES, MAX_RANK
