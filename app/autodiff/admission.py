@@ -1,6 +1,6 @@
 """The conditions for serving an op: its examples are valid requests in its domain, and no symbol is a misspelt one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -10,6 +10,8 @@ from app.autodiff.binding import bind
 from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.errors import OpFailed, PullbackError
+from app.runtime.calculus import forget_gradients
+from app.runtime.page_state import StateFault, random_fault, refusing_new_variables, variable_fault
 from app.tensors.json import decode
 from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
 
@@ -22,8 +24,8 @@ SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2
 def admit(op: Op) -> None:
     """Raise ``ValueError`` if an op must not be served.
 
-    That is if an example is not a valid request or not in the domain, if a function that is called for it raises, or if
-    the symbol of an output is a misspelt one of an input.
+    That is if an example is not a valid request or not in the domain, if a function that is called for it raises, if
+    the symbol of an output is a misspelt one of an input, or if the op or its gradient has state that is not declared.
     """
     _ = op.own_parameters.digest  # here, because it takes a second of a gigabyte
     for example in op.examples:
@@ -37,6 +39,7 @@ def admit(op: Op) -> None:
             _check_domain(slot, example, point)
         if example is op.examples[0]:
             _check_symbols(point)
+            _check_state(point)
 
 
 def bind_example(op: Op, example: Example) -> Point:
@@ -95,6 +98,36 @@ def _check_symbols(point: Point) -> None:
             raise ValueError(f"output {output!r}: expected symbols of the inputs, got {got}; write {similar!r}")
 
 
+def _check_state(point: Point) -> None:
+    """Raise ``ValueError`` for an op that uses variables, or draws random numbers that differ in each call.
+
+    Both the function and its gradient are traced, at an example; requests and checks report other errors of a trace.
+    """
+    slots = point.op.inputs
+    specs = [tf.TensorSpec(point.inputs[slot.name].shape, point.spec.inputs.dtypes[slot.name]) for slot in slots]
+
+    def examined(*xs: Tensor) -> None:
+        with refusing_new_variables(), suppress(Exception, SystemExit):
+            floats, ys = [[x for x in each if x.dtype.is_floating] for each in (xs, _forward(point, xs))]
+            tf.gradients(ys, floats)
+
+    try:
+        with refusing_new_variables():  # here for those that a page makes outside of the graph
+            graph = tf.function(examined, input_signature=specs, autograph=False).get_concrete_function().graph
+        fault = variable_fault(graph) or random_fault(graph)
+        forget_gradients(graph)
+    except StateFault as error:
+        fault = error
+    if fault is not None:
+        raise ValueError(str(fault)) from fault
+
+
+def _forward(point: Point, xs: Sequence[Tensor]) -> list[Tensor]:
+    """Return the results of the function of a point's op for tensors of a graph."""
+    numbers = zip(point.spec.attrs.number_names(), map(tf.constant, point.spec.numbers), strict=True)
+    return many(point.op.function(*xs, **dict(point.spec.static), **dict(numbers)))
+
+
 def _traced_sizes(point: Point, known: Mapping[str, int]) -> dict[str, int | None]:
     """Return the sizes of the outputs' own symbols in a trace of forward, ``None`` for those that depend on values."""
     op, sizes = point.op, {**point.spec.sizes, **known}
@@ -107,8 +140,7 @@ def _traced_sizes(point: Point, known: Mapping[str, int]) -> dict[str, int | Non
     ]
 
     def forward(*xs: Tensor) -> list[Tensor]:
-        numbers = zip(point.spec.attrs.number_names(), map(tf.constant, point.spec.numbers), strict=True)
-        return many(op.function(*xs, **dict(point.spec.static), **dict(numbers)))
+        return _forward(point, xs)
 
     ys = tf.function(forward, input_signature=specs, autograph=False).get_concrete_function().outputs
     found = dict[str, int | None]()

@@ -14,7 +14,7 @@ from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.functions import Bounded, Function, unoptimized
 from app.runtime.journal import JOURNAL, Describable
-from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables
+from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables, variable_fault
 from app.runtime.residuals import Cut, in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
@@ -221,6 +221,8 @@ class Trace:
         build = partial(self._build, program)
         traced = tf.function(build, input_signature=specs, autograph=False, jit_compile=mode == "xla")
         function = traced.get_concrete_function()
+        if (fault := variable_fault(function.graph)) is not None:
+            raise fault
         self.is_bounded = is_bounded(function.graph)
         forget_gradients(function.graph)
         return function

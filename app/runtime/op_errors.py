@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
 from app.runtime.messages import XLA, message_of, text_of
 from app.runtime.node_names import node_of
-from app.runtime.page_state import names_in
+from app.runtime.page_state import variable_fault_in
 from app.runtime.source_lines import author_line
 from app.runtime.traces import NotTraced
 from ops import OpFault
@@ -48,7 +48,6 @@ _NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\
 _ARITY = re.compile(
     r"(?<!\w)(\w++|<lambda>)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
 )
-_VARIABLES = "grad_fn must accept keyword argument 'variables'"
 _COUNT = re.compile(r"expected to return (\d+) .*but returned (\d+)|Num gradients (\d+).*num inputs (\d+)", re.DOTALL)
 _SHAPE = re.compile(r"Original input shape: (\(.*?\))\.\s+Calculated input gradient shape: (\(.*?\))")
 
@@ -90,6 +89,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
     the error, if the error does not name it.
     """
     text, node = text_of(error), node_of(error) or node
+    error = variable_fault_in(error) or error
     subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
     match error:
         case OpFault():
@@ -123,7 +123,7 @@ def converted(op: str, error: BaseException, simpler: Call | None = None, node: 
 def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
     subject, prefix = (f"op {op}: {node}", f"{node}: ") if node else (f"op {op}", "")
     log.log(_LEVEL.get(), "op %s failed", op, exc_info=error)
-    if known := _fault_of_variables(text) or _known_fault(text):
+    if known := _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         entry = Entry((op, slot), f"{prefix}{message}", expected, got)
@@ -135,14 +135,6 @@ def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
             break
     entry = Entry((op, kind), f"{prefix}{message}", expected="no exception", got=kind)
     return OpFailed(f"{subject} failed: {message}", entry, where=author_line(error))
-
-
-def _fault_of_variables(text: str) -> tuple[str, str, str] | None:
-    """Return the same for variables in a function of ``tf.custom_gradient``."""
-    if _VARIABLES not in text:
-        return None
-    expected = "custom_gradient of ops in its place, or weights that are inputs of the op"
-    return "function of tf.custom_gradient", expected, f"one that uses {names_in(text)}"
 
 
 def _known_fault(text: str) -> tuple[str, str, str] | None:

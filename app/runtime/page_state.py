@@ -1,25 +1,35 @@
-"""Variables and tensors of a page that its functions use: which graphs cannot read them, and their names for errors.
+"""What the functions of a page use besides their arguments, the faults of that, and its names in their messages.
 
-A graph function captures them. A v1 graph cannot, nor can a graph that XLA compiles in a session.
+Variables, and random numbers that differ in each call, are refused. A graph function can capture tensors and tables; a
+v1 graph cannot, nor can a graph that XLA compiles in a session.
 """
 
 import re
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from app.runtime.messages import text_of
-from app.runtime.source_lines import author_line, is_author
+from app.runtime.source_lines import author_line, calling_line, is_author, node_line
 from ops import OpFault
 
 # The most names in a message.
 SHOWN = 3
 CURE = 'an input of the op, an array of NumPy, such as W.numpy(), or Op(modes=("graph", "eager"))'
+PARAMETER = 'parameters=(Parameter("w", W),), and w behind the inputs of functions'
+FUNCTION = "a function of its arguments alone, which returns what it computes, and draws by tf.random.stateless_*"
+# Kernels that change the variable among their operands.
+CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Rng", "StatefulUniform")
 _VARIABLE = re.compile(r"<tf\.Variable '([^'\n]+)'")
+_OF_CUSTOM_GRADIENT = "grad_fn must accept keyword argument 'variables'"
+
+
+class StateFault(OpFault):
+    """A page uses variables, random numbers or other state in a way that is refused."""
 
 
 def is_capture_fault(error: BaseException) -> bool:
@@ -27,38 +37,99 @@ def is_capture_fault(error: BaseException) -> bool:
     return "Attempting to capture an EagerTensor" in text_of(error)
 
 
-def capture_fault(graph: tf.Graph, error: BaseException) -> OpFault:
+def capture_fault(graph: tf.Graph, error: BaseException) -> StateFault:
     """Return the fault of a page whose function ``graph``, of mode graph, captures what another graph cannot read."""
     captured: Any = graph
-    variables = {id(variable.handle): variable for variable in captured.variables}
-    found = [_described(variables.get(id(tensor), tensor)) for tensor in captured.external_captures]
-    message = f"uses {_listed(found)}, which modes xla and v1 cannot read"
-    got = "what the page made when it was loaded"
-    return OpFault("the op", "its state", expected=CURE, got=got, message=message, where=author_line(error))
+    found = list(map(_described, captured.external_captures))
+    message, got = f"uses {_listed(found)}, which modes xla and v1 cannot read", "what the page made when it was loaded"
+    return _fault(message, CURE, got, author_line(error))
 
 
-def refusing_new_variables() -> AbstractContextManager[None]:
-    """Inside this block, raise ``OpFault`` where a page makes a variable: each call, or each trace, would make one."""
-    return tf.variable_creator_scope(_refuse)
+def variable_fault(graph: tf.Graph) -> StateFault | None:
+    """Return the fault of a page whose function reads or changes variables in ``graph``, ``None`` if it does not."""
+    function: Any = graph
+    variables = {id(variable.handle): variable for variable in function.variables}
+    found = [(variables[id(outer)], inner) for outer, inner in function.captures if id(outer) in variables]
+    if not found:
+        return None
+    users = [node for _, inner in found for node in inner.consumers()]
+    changing = [node for node in users if node.type.startswith(CHANGES)]
+    names = [_variable(variable.name, lambda value, it=variable: value is it) for variable, _ in found]
+    lines: list[str] = [node_line(node) for node in changing or users]
+    return _fault_of_variables(names, where=next(filter(None, lines), ""), are_changed=bool(changing))
 
 
-def names_in(text: str) -> str:
-    """Return the names of the variables that a message of TensorFlow shows."""
-    names = dict.fromkeys(_VARIABLE.findall(text))
-    return _listed([_variable(name, lambda value, name=name: getattr(value, "name", "") == name) for name in names])
+def variable_fault_in(error: BaseException) -> StateFault | None:
+    """Return the fault of a page whose function of ``tf.custom_gradient`` uses variables, by TensorFlow's error."""
+    text = text_of(error)
+    names = dict.fromkeys(_VARIABLE.findall(text)) if _OF_CUSTOM_GRADIENT in text else ()
+    found = [_variable(name, lambda value, name=name: getattr(value, "name", "") == name) for name in names]
+    return _fault_of_variables(found, where=author_line(error)) if found else None
 
 
-def _refuse(next_creator: Callable[..., Any], **made: Any) -> Any:
-    del next_creator
-    name = f", {made['name']}" if isinstance(made.get("name"), str) else ""
-    expected = "one that the page makes when it is loaded, as by layer.build(shape), or an input of the op"
-    got, message = "a new one in each call", f"makes a variable{name}"
-    raise OpFault("a function of the op", "its state", expected=expected, got=got, message=message)
+def random_fault(graph: tf.Graph) -> StateFault | None:
+    """Return the fault of a page whose function draws random numbers in ``graph`` by kernels that have a state.
+
+    They draw others in each call, with a seed too, which only starts the sequence.
+    """
+    functions = {each.signature.name: each.node_def for each in graph.as_graph_def().library.function}
+    drawing = dict[str, str]()
+
+    def kernel_of(nodes: Iterable[Any]) -> str:
+        """Return the kernel that draws in these nodes, or in the functions that they call; "" if there is none."""
+        for node in nodes:
+            if {"seed", "seed2"} <= set(node.attr):
+                return str(node.op)
+            for attr in node.attr.values():
+                for name in (attr.func.name, *(function.name for function in attr.list.func)):
+                    if name in functions and name not in drawing:
+                        drawing[name] = ""
+                        drawing[name] = kernel_of(functions[name])
+                    if found := drawing.get(name):
+                        return found
+        return ""
+
+    for node in graph.get_operations():
+        if drawn := kernel_of([node.node_def]):
+            message, got = f"draws random numbers that differ in each call ({drawn})", "a kernel with a state"
+            expected = "tf.random.stateless_uniform(shape, seed=(1, 2)) or another of tf.random.stateless_*"
+            return _fault(message, expected, got, node_line(node))
+    return None
+
+
+@contextmanager
+def refusing_new_variables() -> Generator[None]:
+    """Inside this block, raise ``OpFault`` where a page makes a variable: each call, or each trace, would make one.
+
+    It is raised at the end too, if code of the page or of a library has caught it, or made another error of it.
+    """
+    faults = list[StateFault]()
+
+    def refuse(next_creator: Callable[..., Any], **made: Any) -> NoReturn:
+        del next_creator
+        name = f", {made['name']}" if isinstance(made.get("name"), str) else ""
+        expected = f"one made when the page is loaded, as by layer.build(shape), and {PARAMETER}"
+        faults.append(_fault(f"makes a variable{name}", expected, "a new one in each call", calling_line()))
+        raise faults[0]
+
+    with tf.variable_creator_scope(refuse):
+        try:
+            yield
+        finally:
+            if faults:
+                raise faults[0]
+
+
+def _fault_of_variables(names: Sequence[str], *, where: str, are_changed: bool = False) -> StateFault:
+    action, expected = ("changes", FUNCTION) if are_changed else ("reads", PARAMETER)
+    return _fault(f"{action} {_listed(names)}", expected, "state that the page does not declare", where)
+
+
+def _fault(message: str, expected: str, got: str, where: str) -> StateFault:
+    return StateFault("the op", "its state", expected=expected, got=got, message=message, where=where)
 
 
 def _described(captured: Any) -> str:
-    if isinstance(captured, tf.Variable):
-        return _variable(captured.name, lambda value: value is captured)
     is_resource = captured.dtype == tf.resource
     kind = "table or random generator" if is_resource else f"{captured.dtype.name} tensor of shape {captured.shape}"
     name = _name(lambda value: value is captured or getattr(value, "resource_handle", None) is captured)

@@ -2,8 +2,10 @@
 
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import tensorflow as tf
 
 from pullback.service_folder import PACKAGE, SERVICE
 
@@ -13,11 +15,20 @@ _NOTE = "raised in "
 
 def author_line(error: BaseException) -> str:
     """Return the innermost line of an author's file in the traceback, as ``folder/file.py:12``; "" if there is none."""
-    if found := _innermost(error, is_author):
-        path, line = found
-        return f"{path.parent.name}/{path.name}:{line}"
+    if found := _author_line(_lines_of(error)):
+        return found
     notes: list[str] = getattr(error, "__notes__", [])
     return next((note.removeprefix(_NOTE) for note in notes if note.startswith(_NOTE)), "")
+
+
+def calling_line() -> str:
+    """Return the innermost line of an author's file among the calls that led here; "" if there is none."""
+    return _author_line([(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)][::-1])
+
+
+def node_line(node: tf.Operation) -> str:
+    """Return the innermost line of an author's file that made a node of a graph; "" if there is none."""
+    return _author_line([(frame.filename, frame.lineno) for frame in node.traceback])
 
 
 def is_raised_by_author(error: BaseException) -> bool:
@@ -28,7 +39,7 @@ def is_raised_by_author(error: BaseException) -> bool:
 
 def own_line(error: BaseException) -> str:
     """Return the innermost line of ours in the traceback, as ``app/folder/file.py:12``; "" if there is none."""
-    if found := _innermost(error, is_own):
+    if found := _innermost(_lines_of(error), is_own):
         path, line = found
         return f"{path.relative_to(SERVICE if path.is_relative_to(SERVICE) else PACKAGE.parent)}:{line}"
     return ""
@@ -54,7 +65,16 @@ def is_author(path: Path) -> bool:
     return path.suffix == ".py" and not (is_library or is_own(path))
 
 
-def _innermost(error: BaseException, wanted: Callable[[Path], bool]) -> tuple[Path, int] | None:
-    """Return the file and line of the innermost call in a file that is ``wanted``."""
-    lines = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    return next(((path, line) for path, line in reversed(lines) if wanted(path)), None)
+def _author_line(lines: Sequence[tuple[str, int]]) -> str:
+    found = _innermost(lines, is_author)
+    return f"{found[0].parent.name}/{found[0].name}:{found[1]}" if found else ""
+
+
+def _lines_of(error: BaseException) -> list[tuple[str, int]]:
+    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+
+
+def _innermost(lines: Sequence[tuple[str, int]], wanted: Callable[[Path], bool]) -> tuple[Path, int] | None:
+    """Return the file and line of the innermost call, which is the last one, in a file that is ``wanted``."""
+    paths = ((Path(file), line) for file, line in reversed(lines))
+    return next(((path, line) for path, line in paths if wanted(path)), None)

@@ -62,7 +62,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
                 dxs = pullback(*leaves)
                 present[:] = [i for i, dx in enumerate(dxs) if dx is not None]
 
-                def pull_back_again(*ddxs: Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
+                def pull_back_again(*ddxs: Tensor) -> Any:
                     same, dys = [tf.identity(leaf) for leaf in leaves], leaves[n_leaves:]
                     given = dict(zip(present, ddxs, strict=True))
                     order = filled(slots, range(n_primals))
@@ -72,7 +72,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
                     wanted = (*filled(slots, leaves[:n_primals]), *dys)
                     gradients = checked_gradients(rules.vjp_vjp, result, wanted)
                     of_xs, of_dys = sent(slots, gradients[: len(slots)]), gradients[len(slots) :]
-                    return _beside([*of_xs, *(None for _ in numbers), *of_dys], variables)
+                    return [*of_xs, *(None for _ in numbers), *of_dys]
 
                 return [dxs[i] for i in present], pull_back_again
 
@@ -83,11 +83,10 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
         def primal(*leaves: Tensor) -> Any:
             outputs = call(forward, leaves)
 
-            def pull_back(*dys: Tensor | None, variables: Sequence[tf.Variable] = ()) -> Any:
+            def pull_back(*dys: Tensor | None) -> Any:
                 float_dys = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
                 gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
-                dxs = [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
-                return _beside(dxs, variables)
+                return [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
 
             return outputs, pull_back
 
@@ -236,11 +235,6 @@ def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str
     dtype = next((x.dtype for x in inputs if x.dtype.is_floating), tf.float32)
     numbers = {k: tf.convert_to_tensor(v, dtype) for k, v in attrs.items() if isinstance(v, (float, tf.Tensor))}
     return {k: v for k, v in attrs.items() if k not in numbers}, numbers
-
-
-def _beside(gradients: list[Tensor | None], variables: Sequence[tf.Variable]) -> Any:
-    """Return gradients as ``tf.custom_gradient`` wants them where a page's function uses variables: those have none."""
-    return (gradients, [None] * len(variables)) if variables else gradients
 
 
 def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:

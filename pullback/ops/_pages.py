@@ -30,6 +30,7 @@ import tensorflow as tf
 # Private: see ``_check_tensorflow``.
 from tensorflow.python.eager import context
 
+from pullback.ops._faults import OpFault
 from pullback.ops._native import OWN, NotBuilt
 from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
@@ -237,6 +238,8 @@ def _location(error: BaseException, path: Path) -> str:
             break
         if isinstance(cause, SyntaxError) and cause.filename == str(path):
             line = cause.lineno or 0
+        if isinstance(cause, OpFault) and cause.where:
+            return cause.where.rpartition(" ")[2]
         for frame, number in traceback.walk_tb(cause.__traceback__):
             file = Path(frame.f_code.co_filename)
             if file.parent == path.parent and not (file.parent == OWN and file.name.startswith("_")):

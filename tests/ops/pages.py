@@ -86,6 +86,15 @@ def starting_with(first: str, *words: str, line: str = "") -> Wrong:
     return Wrong(f"{first}\n{GOOD}", words, line or first)
 
 
+def using(first: str, line: str, *words: str, gradient: bool = False, blamed: str = "") -> Wrong:
+    """Return a good page with a first line, and another line in its forward, or its gradient, that is to blame."""
+    before, after = (
+        ("dy, *, k, way):\n    ", "return k * dy") if gradient else ("forward(x, *, k, way):\n    ", "return k * x")
+    )
+    page = GOOD.replace(before + after, f"{before}{line}\n    {after}")
+    return Wrong(f"import tensorflow as tf\n{first}\n{page}", ("the op", *words), blamed or line)
+
+
 INPUT, OUTPUT, EXAMPLE = (
     'Input("x", shape=("N",))',
     'Output("y", shape=("N",))',
@@ -105,6 +114,49 @@ WRONG: dict[str, Wrong] = {
     "not an op": Wrong("OP = 3\n", ("expected OP = Op(...), got int",)),
     "the class": Wrong("from ops import Op as OP\n", ("expected OP = Op(...), got type",)),
     "two ops": Wrong(GOOD + GOOD[GOOD.index(MADE) :], ("expected one OP in a file", "lines 45, 63")),
+    # Its state.
+    "a variable": using("W = tf.Variable(2.0)", "x = x * tf.cast(W, x.dtype)", "reads W (a variable)", "Parameter("),
+    "a variable in the gradient": using(
+        "W = tf.Variable(2.0)", "dy = dy * tf.cast(W, x.dtype)", "reads W (a variable)", gradient=True
+    ),
+    "a variable in a loop": using(
+        "W = tf.Variable(2.0)", "x = tf.map_fn(lambda a: a * tf.cast(W, a.dtype), x)", "reads W (a variable)"
+    ),
+    "a variable in a function of TensorFlow": using(
+        "W = tf.Variable(2.0); twice = tf.function(lambda x: x * tf.cast(W, x.dtype))", "x = twice(x)", "reads W"
+    ),
+    "a variable in a bare custom gradient": using(
+        "W = tf.Variable(2.0); twice = tf.custom_gradient(lambda x: (x * tf.cast(W, x.dtype), lambda dy: dy))",
+        "x = twice(x)",
+        "reads W (a variable)",
+        blamed="W = tf.Variable",
+    ),
+    "a variable that changes": using("W = tf.Variable(2.0)", "W.assign_add(1.0)", "changes W (a variable)"),
+    "a step of an optimizer": using(
+        "W = tf.Variable(2.0); sgd = tf.keras.optimizers.SGD(0.1); sgd.build([W])",
+        "sgd.apply([tf.reduce_sum(tf.cast(x, tf.float32))], [W])",
+        "changes",
+    ),
+    "a new variable": using("", "x = x * tf.cast(tf.Variable(3.0, name='fresh'), x.dtype)", "makes a variable, fresh"),
+    "a new variable in eager mode": using("", "with tf.init_scope(): tf.Variable(3.0)", "makes a variable"),
+    "a new layer": using(
+        "", "x = tf.keras.layers.Dense(1)(x[:, None])[:, 0]", "makes a variable", "layer.build(shape)"
+    ),
+    "random numbers": using(
+        "", "x = x + tf.random.normal(tf.shape(x), dtype=x.dtype)", "differ in each call", "stateless"
+    ),
+    "random numbers with a seed": using(
+        "tf.random.set_seed(3)", "x = x + tf.random.normal(tf.shape(x), dtype=x.dtype, seed=1)", "differ in each call"
+    ),
+    "random numbers in a branch": using(
+        "",
+        "x = tf.cond(x[0] > 0, lambda: x + tf.random.uniform([], dtype=x.dtype), lambda: x)",
+        "RandomUniform",
+    ),
+    "a dropout": using("", "x = tf.nn.dropout(x, 0.5)", "differ in each call"),
+    "a random generator": using(
+        "G = tf.random.Generator.from_seed(1)", "x = x + G.normal([], dtype=x.dtype)", "changes G._state_var"
+    ),
     # The import.
     "sys.exit": starting_with("import sys; sys.exit(7)", "SystemExit: 7", "it ends the program", "__main__"),
     "a script with arguments": starting_with(
