@@ -11,6 +11,9 @@ import numpy as np
 from app.autodiff.point import Arrays, Point, blame_op
 from ops import Array, many
 
+# How far values in float64 may be off the reference, relative to the largest: far less than a constant in float32 is.
+SAME = 2.0**-36
+
 
 def as_float64(x: Array) -> Array:
     """Return floats as float64, in an array of the same class; integers and bools keep their dtype."""
@@ -32,6 +35,14 @@ def has_reference(point: Point) -> bool:
         except BaseException:  # noqa: BLE001 - the op author's code may raise anything, or exit
             return False
     return True
+
+
+def is_as_reference(point: Point, outputs: Arrays) -> bool:
+    """Return whether outputs in a wide dtype are those of the op's reference, if it has one that returns at a point."""
+    if point.op.reference is None or not has_reference(point):
+        return True
+    pairs = zip(map(as_float64, outputs.values()), reference_at(point, point.inputs), strict=True)
+    return all(np.allclose(y, expected, SAME, SAME * np.abs(y).max(initial=0), equal_nan=True) for y, expected in pairs)
 
 
 def is_singular(point: Point) -> bool:

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -18,7 +18,7 @@ from app.gradcheck import choices, rounding
 from app.gradcheck import points as points_of
 from app.gradcheck.balance import balanced, even
 from app.gradcheck.options import Options
-from app.gradcheck.reference import has_reference, is_singular
+from app.gradcheck.reference import has_reference, is_as_reference, is_singular
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
 from app.runtime.cancellation import Checkpoint
@@ -162,18 +162,26 @@ class Target:
         rng = self.rng("directions")
         samples = [sample_at(point, rng, self.magnitudes, last=self.last) for point in self.points]
         if self.inputs is None and self.batching != "elementwise" and self.has_example:
-            rng, draw = self.rng("sizes"), (self.op, self.attrs, self.widest)
-            if self.op.sample is None:
-                further = [draws.draw(*draw, rng, points_of.uneven_dimensions(self.op))]
-            else:
-                further = points_of.unlike_samples(*draw, rng)
-            for inputs in further:
-                with contextlib.suppress(OpFailed, Unprocessable):
-                    point = self.bind(inputs, self.widest)
-                    if values_of(point).run() and has_reference(point):
-                        # Before the last one, of whose shape XLA compiles: one with other sizes.
-                        samples.insert(-1, sample_at(point, rng, self.magnitudes, last=self.last))
+            # Before the last one, of whose shape XLA compiles.
+            samples[-1:-1] = self._further(self.rng("sizes"))
         return samples
+
+    def _further(self, rng: np.random.Generator) -> Iterator[Sample]:
+        """Yield a sample whose dimensions all have different sizes, or samples that ``Op.sample`` does not draw.
+
+        Those are left out where only the op's author can know that they are no inputs of it.
+        """
+        draw = (self.op, self.attrs, self.widest, rng)
+        if self.op.sample is None:
+            drawn: Iterable[Mapping[str, Array]] = [draws.draw(*draw, points_of.uneven_dimensions(self.op))]
+        else:
+            drawn = points_of.unlike_samples(*draw) if self.op.reference or self.op.validate else ()
+        for inputs in drawn:
+            with contextlib.suppress(OpFailed, Unprocessable):
+                point = self.bind(inputs, self.widest)
+                outputs = values_of(point).run()
+                if has_reference(point) and (self.op.sample is None or is_as_reference(point, outputs)):
+                    yield sample_at(point, rng, self.magnitudes, last=self.last)
 
     @cached_property
     def sweep_samples(self) -> list[Sample]:

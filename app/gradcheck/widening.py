@@ -3,23 +3,18 @@
 from contextlib import suppress
 from dataclasses import replace
 
-import numpy as np
-
 from app.autodiff.binding import Decode
 from app.errors import PullbackError
 from app.gradcheck import choices
 from app.gradcheck.graphs import has_narrow_floats
 from app.gradcheck.options import Options
-from app.gradcheck.reference import as_float64, has_reference, reference_at
-from app.gradcheck.sample import Sample
+from app.gradcheck.reference import is_as_reference
 from app.gradcheck.target import Target
 from app.runtime.op_errors import expected_errors
 from app.runtime.owned_cache import OwnedCache
 from ops import FLOATS, Op
 
 HALF, WIDER = frozenset({"float16", "bfloat16"}), ("float64", "float32")
-# How far values in float64 may be off the reference, relative to the largest: far less than a constant in float32 is.
-SAME = 2.0**-36
 
 
 def widened(op: Op, options: Options, decode: Decode) -> Op:
@@ -44,18 +39,9 @@ def widened(op: Op, options: Options, decode: Decode) -> Op:
 def _is_wide(target: Target) -> bool:
     """Return whether the op computes in the widest dtype, in all modes and with no narrower number inside."""
     sample, device = target.samples[0], target.options.device
-    if not (sample.values and _is_as_reference(sample)):
+    if not (sample.values and is_as_reference(sample.point, sample.of_kind("outputs"))):
         return False
     return not has_narrow_floats(sample.trace) and all(sample.in_mode(mode, device).values for mode in target.modes)
-
-
-def _is_as_reference(sample: Sample) -> bool:
-    point = sample.point
-    if point.op.reference is None or not has_reference(point):
-        return True
-    outputs = sample.of_kind("outputs").values()
-    pairs = zip(map(as_float64, outputs), reference_at(point, point.inputs), strict=True)
-    return all(np.allclose(y, expected, SAME, SAME * np.abs(y).max(initial=0), equal_nan=True) for y, expected in pairs)
 
 
 _widened = OwnedCache[str, Op](64)

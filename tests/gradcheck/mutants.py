@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant("outside.py", "if target.op.sample is not None and", "if False and", tests=COVERAGE),
     Mutant("widening.py", "is_half = set(op.dtypes) <= HALF", "return op", tests=COVERAGE),
     Mutant("widening.py", "(is_half or all(", "(is_half and all(", ("a scan of float32 that ends after 256 numbers",)),
-    Mutant("widening.py", "and _is_as_reference(sample)", "", ("short_sine_single",)),
+    Mutant("widening.py", 'and is_as_reference(sample.point, sample.of_kind("outputs"))', "", ("short_sine_single",)),
     Mutant("widening.py", "not has_narrow_floats(sample.trace) and", "", ("wide_rows_unknown",)),
     Mutant("noise.py", ").any() and narrows():", ").any() and False:", ("rows whose gradient computes in float32",)),
     Mutant(

@@ -72,7 +72,9 @@ RIGHT = {
     "a root": of_x(tf.sqrt, domain=(0.0, 4.0), poles=(0.0,)),
     "a norm of rows": of_rows(norm, kinks=(0.0,)),
     "a product with one kink": of_rows(lambda x: tf.reduce_prod(tf.nn.relu(x), -1), kinks=(0.0,)),
-    "a kink that shows in one column alone": of_rows(lambda x: tf.abs(x[:, 0]) * tf.nn.relu(tf.abs(x[:, 1]) - 1), kinks=(0.0,)),
+    "a kink that shows in one column alone": of_rows(
+        lambda x: tf.abs(x[:, 0]) * tf.nn.relu(tf.abs(x[:, 1]) - 1), kinks=(0.0,)
+    ),
     "a threshold": of_two(lambda x, z: tf.where(x > z, x, 2 * x)),
     "an input that is stopped nowhere, but moves nothing": of_two(lambda x, z: x * x + 0 * z),
     "leaky relu, whose example has slope 1": elementwise(
