@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
-import numpy as np
 import orjson
 
 from app.autodiff.binding import (
@@ -25,7 +24,6 @@ from app.autodiff.binding import (
 )
 from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation, compute
-from app.autodiff.packing import Whole
 from app.autodiff.point import Point, Spec
 from app.errors import Unprocessable
 from app.execution.calls import Call, Steps, Work
@@ -35,13 +33,12 @@ from app.requests.answering import Reply
 from app.requests.exclusions import check_exclusions
 from app.requests.fields import validated
 from app.requests.points import AtPoints, points_in
+from app.requests.shaped import Shaped, shaped_by, write_as_before
 from app.runtime.cancellation import Checkpoint
-from app.runtime.modes import KeyedArrays
 from app.runtime.owned_cache import OwnedCache
 from app.telemetry.counters import Counters
 from app.tensors.casting import Source
 from app.tensors.json import FIELDS, Shape, decode, dtypes_of
-from app.tensors.layouts import KeyedLayout
 from ops import Array, Op
 
 # A request with another number among its attributes has another plan. A plan takes a few kilobytes at most: its key is
@@ -62,8 +59,6 @@ Tree: TypeAlias = Any
 """A response before it is written: objects and lists of arrays and ``Absent``."""
 Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
 """The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
-Written: TypeAlias = dict[str, tuple[Reply, KeyedLayout]]
-"""Responses by their form, without their numbers."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +78,6 @@ class Operation:
     is_long: bool = False
 
 
-class _Shaped(NamedTuple):
-    """What follows from a plan and the shapes of the tensors of a request: its evaluation, without the numbers.
-
-    ``positions`` are those of its tensors among those of the request, as ``Evaluation.at`` needs them.
-    """
-
-    evaluation: Evaluation[Any]
-    positions: Sequence[Mapping[str, int]]
-    is_long: bool
-    written: Written
-
-
 @dataclass(frozen=True)
 class Plan:
     """A request to an op without its tensors: its model, and the names that it selects, bound to a ``spec``.
@@ -110,7 +93,7 @@ class Plan:
     owner: str
     is_long: bool
     is_sparse: bool = False
-    _by_shapes: OrderedDict[tuple[Shape, ...], _Shaped] = field(default_factory=OrderedDict[tuple[Shape, ...], _Shaped])
+    _by_shapes: OrderedDict[tuple[Shape, ...], Shaped] = field(default_factory=OrderedDict[tuple[Shape, ...], Shaped])
 
     @cached_property
     def dtypes(self) -> Mapping[str, Mapping[str, str]]:
@@ -155,7 +138,7 @@ class Plan:
             work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
         if isinstance(work, Evaluation):
             written = shaped.written if shaped is not None and form else {}
-            write = partial(_write, work.finish, write, written, form)
+            write = partial(write_as_before, work.finish, write, written, form)
         return Call(self.owner, work, is_long, write, counters, sources)
 
     def call_at_points(
@@ -186,7 +169,7 @@ class Plan:
         is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
         return Call(self.owner, work, is_long, write, counters)
 
-    def _at(self, decoded: Fields, tensors: Sequence[Array] | None) -> tuple[Point, Work, bool, _Shaped | None]:
+    def _at(self, decoded: Fields, tensors: Sequence[Array] | None) -> tuple[Point, Work, bool, Shaped | None]:
         """Return the point of tensors, its work, whether that is long, and what is known of their shapes.
 
         ``decoded`` has the tensors by field and name; ``None`` in place of the tensors if they are not valid. Raises
@@ -200,7 +183,7 @@ class Plan:
             # A few directions at once are rows of a call.
             may_share = isinstance(work, Evaluation) and work.batch_key is not None
             is_long = cost > SHORT_COST or (self.is_long and not may_share)
-            shaped = _shaped(work, tensors, is_long) if isinstance(work, Evaluation) and tensors is not None else None
+            shaped = shaped_by(work, tensors, is_long) if isinstance(work, Evaluation) and tensors is not None else None
         else:
             work, is_long = shaped.evaluation.at(tensors, shaped.positions), shaped.is_long
             point = work.point
@@ -233,46 +216,6 @@ class Plan:
             values, slots = fields.get(name), self.spec.inputs if side == "inputs" else self.spec.outputs
             found[name] = None if values is None else bind_directions(values, slots, decode, name)
         return found
-
-
-def _shaped(evaluation: Evaluation[Any], tensors: Sequence[Array], is_long: bool) -> _Shaped | None:
-    """Return what follows from the shapes of the tensors of a request; ``None`` if it depends on their numbers."""
-    positions = {id(tensor): i for i, tensor in enumerate(tensors)}
-    spec, (packing, _) = evaluation.point.spec, evaluation.packed
-    numbers = {*map(id, spec.numbers), *map(id, spec.held.values())}
-    if evaluation.batched or not {id(leaf) for leaf in evaluation.leaves} <= positions.keys() | numbers:
-        return None
-    if not isinstance(packing, Whole):
-        leaves = zip(evaluation.leaves, packing.units, strict=True)
-        if any(unit is None and id(leaf) not in numbers for leaf, unit in leaves):
-            return None
-    places = [
-        {name: positions[id(tensor)] for name, tensor in each.items() if id(tensor) in positions}
-        for each in (evaluation.point.inputs, *evaluation.seeds)
-    ]
-    # The copies have what this one knows, and the one that is kept has no numbers.
-    _ = evaluation.batch_key
-    bare = [np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape) for tensor in tensors]
-    return _Shaped(evaluation.at(bare, places), places, is_long, {})
-
-
-def _write(
-    finish: Callable[[KeyedArrays], Any],
-    write: Callable[[Any], Reply],
-    written: Written,
-    form: str,
-    results: KeyedArrays,
-) -> Reply:
-    """Return the response to the results of an evaluation, by the layout of an earlier one if there is one."""
-    if (known := written.get(form)) is not None:
-        reply, keyed = known
-        if (layout := keyed.with_results(results)) is not None:
-            return reply._replace(pieces=layout.pieces(), layout=layout)
-    reply = write(finish(results))
-    keyed = reply.layout.keyed(results) if form and reply.layout is not None else None
-    if keyed is not None and sum(map(len, keyed.layout.constants)) <= MAX_KEY:
-        written[form] = reply._replace(pieces=(), layout=None), keyed
-    return reply
 
 
 def run(work: Work, checkpoint: Checkpoint) -> Any:
