@@ -19,7 +19,7 @@ from uvicorn import Config, Server
 
 from app.errors import MAX_TEXT, Malformed, Overloaded, wrong
 from app.execution.lifecycle import Lifecycle
-from app.http import access_log, connection, problems
+from app.http import access_log, endings, problems
 from app.http.body import Budget, ClientGone
 from app.http.connection import HEAD_LIMIT, Connection
 from app.http.request import Request
@@ -541,7 +541,7 @@ def test_pipelined_requests_are_answered(served):
     "begun", [b"", b"GET / HTTP/1.1\r\nhost:", b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\nGET /"]
 )
 def test_incomplete_headers_time_out(served, begun, monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    monkeypatch.setattr(endings, "HEAD_S", 0.2)
     with served.connected() as sock:
         sock.sendall(begun)
         assert b"HTTP/1.1 408" in read_all(sock)
