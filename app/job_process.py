@@ -9,6 +9,7 @@ import logging.config
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -17,9 +18,11 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message
 
 from app.errors import CannotStart, InternalError, Overloaded
+from app.execution.calls import Call, Portioned
 from app.execution.check_child import come_last, need_unchanged
-from app.execution.check_messages import Done, Head, Piece, Ready, Setup
+from app.execution.check_messages import Done, Head, Part, Piece, Progress, Ready, Setup
 from app.execution.fork_server import start_as_copy
+from app.execution.progress import FOLLOWER
 from app.jobs.records import Claim
 from app.main import create_app
 from app.runtime.cores import share_cores
@@ -29,6 +32,8 @@ from app.telemetry.line_writer import STDERR, STDOUT
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
 
+# How often the service learns how far a job has got, and the largest part of an answer that it gets before the whole.
+PROGRESS_S, MOST_PART = 0.05, 1 << 24
 # Each response gets these anew.
 OF_THE_CONNECTION = (b"connection", b"content-length", b"x-request-id")
 
@@ -81,6 +86,31 @@ async def _serve(app: Any, connection: Connection) -> None:
             connection.send(Done(None if is_whole else InternalError("the answer broke off; the log says why")))
 
 
+class _Follower:
+    """Sends how far a job has got to the service, at most twenty times a second, and the parts of its answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Have sent nothing."""
+        self._connection, self._sent = connection, 0.0
+
+    def progress(self, done: int, total: int) -> None:
+        """Send how much is done."""
+        if (now := time.monotonic()) - self._sent >= PROGRESS_S:
+            self._sent = now
+            self._connection.send(Progress(done, total))
+
+    def portion(self, call: Call) -> None:
+        """Send how much is done, and what is finished; a part that is too large for a message is left out."""
+        if isinstance(work := call.work, Portioned):
+            for first, count, result in work.new_parts():
+                reply = call.write(result)
+                data = b"".join(reply.pieces)
+                if len(data) <= MOST_PART:
+                    headers = ((b"content-type", reply.media_type.encode()), *reply.headers)
+                    self._connection.send(Part(first, count, headers, data))
+            self.progress(*work.progress)
+
+
 async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
     """Answer the request of a job; return whether the answer is whole. The log names the request by the job's id."""
     path, _, query = claim.request.target.partition("?")
@@ -114,6 +144,7 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
         "query_string": query.encode("ascii"),
         "headers": [*headers, (b"content-length", b"%d" % len(request.body))],
     }
+    FOLLOWER.set(_Follower(connection))
     await app(scope, receive, send)
     return ended.is_set()
 

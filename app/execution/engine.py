@@ -20,6 +20,7 @@ from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
+from app.execution.progress import note_portion, note_progress
 from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
 from app.execution.sparsities import Sparsities
@@ -106,7 +107,8 @@ class Engine:
         )
         if isinstance(work, Portioned):
             while not await turn(work.run_portion):
-                pass
+                note_portion(call)
+            note_portion(call)
             return work.result
         return await turn(work)
 
@@ -134,8 +136,10 @@ class Engine:
         async with self.checks.place():
             report = await self.report(run.job, allowed.until, call.owner)
             limits = allowed.within(run.budget_s)
+            begun = 0
             async for _ in self.checker.steps(Check(run.job, report, limits, call.owner, call.counters)):
-                pass
+                note_progress(begun, len(report.steps))
+                begun += 1
         if report.steps and not report.has_begun and limits is allowed:
             raise too_late()
         document = await asyncio.to_thread(report.document)

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
 
 from app.errors import OpFailed, Overloaded, TooManyRequests
 from app.jobs.processes import Died, JobProcesses
-from app.jobs.records import Answer, Claim, JobRequest, State
+from app.jobs.records import Answer, Claim, JobRequest, PartOfAnswer, Progress, State
 from app.jobs.store import JobStore
 
 log = logging.getLogger("pullback")
@@ -28,6 +29,8 @@ PAUSE_S = 2.0
 # How long a process without a job is kept.
 KEPT_S = 60.0
 FIRST_ERROR = 400
+# How often who follows a job looks at it, and how often it is told that nothing has changed.
+FOLLOW_S, BEAT_S = 0.25, 10.0
 
 
 class JobLine:
@@ -118,6 +121,33 @@ class JobLine:
                 events.discard(ended)
         return await self.call(lambda store: store.states(names, key))
 
+    async def events(self, name: str, key: str) -> AsyncGenerator[State]:
+        """Yield the state of a job of a key as it changes, until the job has ended, and in between that it lives.
+
+        Raises the errors of ``JobStore.states``.
+        """
+        last, told = None, 0.0
+        while not self._is_stopping:
+            [state] = await self.states([name], key, 0.0 if last is None else FOLLOW_S)
+            if state != last or time.monotonic() - told > BEAT_S:
+                last, told = state, time.monotonic()
+                yield state
+            if state.has_ended:
+                return
+
+    async def part(self, name: str, key: str, point: int, wait_s: float) -> tuple[State, PartOfAnswer | None]:
+        """Return the state of a job of a key, and the part of its answer at a point, at the latest after ``wait_s``.
+
+        Raises the errors of ``JobStore.states``.
+        """
+        until = time.monotonic() + wait_s
+        while True:
+            state, found = await self.call(lambda store: store.part(name, key, point))
+            left = until - time.monotonic()
+            if found is not None or state.has_ended or left <= 0 or self._is_stopping:
+                return state, found
+            await self.states([name], key, min(left, FOLLOW_S))
+
     async def _run(self) -> None:
         version, swept, had_job = -1, -SWEEP_S, time.monotonic()
         while True:
@@ -177,7 +207,7 @@ class JobLine:
     async def _outcome(self, claim: Claim) -> Callable[[JobStore], None]:
         """Run a job; return what notes its end in the store."""
         try:
-            answer = await self._processes.run(claim, self._limit_s, self._most)
+            answer = await self._processes.run(claim, self._limit_s, self._most, partial(self._follow, claim))
             error = _error_of(answer)
             try:
                 await self.call(lambda store: store.finish(claim, answer, error))
@@ -199,6 +229,14 @@ class JobLine:
         except Exception:
             log.exception("job %s failed", claim.id)
             return lambda store: store.fail(claim, "the service failed; its log has the details")
+
+    async def _follow(self, claim: Claim, news: Progress | PartOfAnswer) -> None:
+        """Note how far a job has got; a part of its answer for which there is no room is not kept."""
+        with suppress(TooManyRequests, Overloaded):
+            if isinstance(news, Progress):
+                await self.call(lambda store: store.note(claim, news))
+            else:
+                await self.call(lambda store: store.add_part(claim, news))
 
     async def _note(self, claim: Claim, outcome: Callable[[JobStore], None]) -> None:
         """Note the end of a job in the store, once that works."""

@@ -2,15 +2,21 @@
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from app.errors import OpFailed, Overloaded, PullbackError
-from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
+from app.execution import check_messages
+from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Part, Piece, Ready, Setup
 from app.execution.check_pool import LATE_S, Forks
 from app.execution.check_process import CheckProcess
-from app.jobs.records import Answer, Claim
+from app.jobs.records import Answer, Claim, PartOfAnswer, Progress
 from app.runtime.forks import BROKEN, ending_of
 
 log = logging.getLogger("pullback")
+
+Follow: TypeAlias = Callable[[Progress | PartOfAnswer], Awaitable[None]]
+"""Takes how far a job has got, and the parts of its answer."""
 
 
 class Died(Exception):
@@ -25,8 +31,10 @@ class JobProcesses:
         self._setup, self._forks, self._memory_mb = setup, forks, memory_mb
         self._idle = list[CheckProcess]()
 
-    async def run(self, claim: Claim, limit_s: float, most: int) -> Answer:
+    async def run(self, claim: Claim, limit_s: float, most: int, follow: Follow) -> Answer:
         """Return the answer to the request of a job; its process is ended if this is cancelled.
+
+        ``follow`` takes what comes before the answer.
 
         Raises ``Died``, ``OpFailed`` where the answer has more than ``most`` bytes or the process too much memory or
         time, and ``Overloaded`` where no process can start.
@@ -35,7 +43,7 @@ class JobProcesses:
         try:
             until = time.monotonic() + limit_s + LATE_S
             await process.order(claim, until)
-            answer = await self._answer(process, until, most)
+            answer = await self._answer(process, until, most, follow)
         except BaseException:
             process.close()
             raise
@@ -73,12 +81,16 @@ class JobProcesses:
             process.close()
             raise
 
-    async def _answer(self, process: CheckProcess, until: float, most: int) -> Answer:
+    async def _answer(self, process: CheckProcess, until: float, most: int, follow: Follow) -> Answer:
         head, pieces, size = Head(500, ()), list[bytes](), 0
         while True:
             match await process.receive(until):
                 case Head() as head:
                     pass
+                case check_messages.Progress(done, total):
+                    await follow(Progress(done, total))
+                case Part(first, count, headers, data):
+                    await follow(PartOfAnswer(first, count, Answer(200, headers, data)))
                 case Piece(data):
                     pieces.append(data)
                     size += len(data)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 KEY_HEADER, MOST_KEY = "Idempotency-Key", 255
 """The header, and the most characters of its value."""
@@ -47,22 +47,39 @@ class Claim(NamedTuple):
     request: JobRequest
 
 
+class PartOfAnswer(NamedTuple):
+    """The answer of a job at so many of its ``points``, from the ``first`` of them."""
+
+    first: int
+    points: int
+    answer: Answer
+
+
+class Progress(NamedTuple):
+    """How many parts of a job are done: points, or steps of checks."""
+
+    done: int
+    total: int
+
+
 class State(NamedTuple):
-    """The state of a job: its place in the line while it waits, and why it has failed."""
+    """The state of a job: its place in the line while it waits, why it has failed, and how much of it is done."""
 
     id: str
     state: str
     position: int | None = None
     error: str | None = None
+    progress: Progress | None = None
 
     @property
     def has_ended(self) -> bool:
         """Whether the job has ended."""
         return self.state in ENDED
 
-    def document(self) -> dict[str, str | int]:
+    def document(self) -> dict[str, Any]:
         """Return the state as clients get it."""
-        more = {"position": self.position, "error": self.error}
+        progress = None if self.progress is None else self.progress._asdict()
+        more = {"position": self.position, "progress": progress, "error": self.error}
         return {"id": self.id, "state": self.state, **{name: x for name, x in more.items() if x is not None}}
 
 

@@ -15,12 +15,26 @@ from typing import Any
 
 from app.errors import CannotStart, Gone, NotFound, Overloaded, TooManyRequests, wrong
 from app.jobs.database import Database
-from app.jobs.records import ENDED, KEY_HEADER, NAME, Answer, Bounds, Claim, Headers, JobRequest, State
+from app.jobs.records import (
+    ENDED,
+    KEY_HEADER,
+    NAME,
+    Answer,
+    Bounds,
+    Claim,
+    Headers,
+    JobRequest,
+    PartOfAnswer,
+    Progress,
+    State,
+)
 
 # How often a job may run, if its process ends.
 MOST_RUNS = 2
 _OF_ANSWER = "DELETE FROM answers WHERE number = ?"
 _OF_REQUEST = "DELETE FROM requests WHERE number = ?"
+_PARTS = "DELETE FROM parts WHERE number = ?"
+_PROGRESS = "DELETE FROM progress WHERE number = ?"
 
 
 class JobStore:
@@ -140,12 +154,57 @@ class JobStore:
                 return
             number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
             headers = _text(answer.headers)
-            self._need_bytes(db, key, len(answer.body) + len(headers) + self._bounds.overhead - size)
+            new = len(answer.body) + len(headers) + self._parts_size(db, number)
+            self._need_bytes(db, key, new + self._bounds.overhead - size)
             db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
             db.execute(
                 "UPDATE jobs SET status = ?, answer_headers = ? WHERE number = ?", [answer.status, headers, number]
             )
-            self._end(db, claim.id, "failed" if error else "done", error, len(answer.body) + len(headers))
+            self._end(db, claim.id, "failed" if error else "done", error, new)
+
+    def note(self, claim: Claim, progress: Progress) -> None:
+        """Note how much is done of a job that this process runs."""
+        with self._database.transaction() as db:
+            if self._runs(db, claim):
+                db.execute(
+                    "INSERT OR REPLACE INTO progress SELECT number, ?, ? FROM jobs WHERE id = ?", [*progress, claim.id]
+                )
+
+    def add_part(self, claim: Claim, part: PartOfAnswer) -> None:
+        """Keep a part of the answer of a job that this process runs; an earlier run may have made it.
+
+        Raises ``TooManyRequests`` or ``Overloaded`` where there is no room for it.
+        """
+        with self._database.transaction() as db:
+            if not self._runs(db, claim):
+                return
+            number, key = db.execute("SELECT number, key FROM jobs WHERE id = ?", [claim.id]).fetchone()
+            headers, body = _text(part.answer.headers), part.answer.body
+            size = len(headers) + len(body)
+            self._need_bytes(db, key, size)
+            row = [number, part.first, part.points, headers, body]
+            if db.execute("INSERT OR IGNORE INTO parts VALUES (?, ?, ?, ?, ?)", row).rowcount:
+                db.execute("UPDATE jobs SET size = size + ? WHERE number = ?", [size, number])
+
+    def part(self, name: str, key: str, point: int) -> tuple[State, PartOfAnswer | None]:
+        """Return the state of a job of a key, and the part of its answer at a point if there is one.
+
+        Raises as ``states``, and ``Unprocessable`` for a point that the job does not have.
+        """
+        with self._database.transaction(writes=False) as db:
+            state = self._state(db, name, key)
+            total = db.execute("SELECT total FROM jobs JOIN progress USING (number) WHERE id = ?", [name]).fetchone()
+            if total is not None and point >= total[0]:
+                message = f"job {name} has no such point"
+                raise wrong(("query", "first"), message, expected=f"less than {total[0]}", got=str(point))
+            found = db.execute(
+                "SELECT first, points, parts.headers, body FROM jobs JOIN parts USING (number)"
+                " WHERE id = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+                [name, point],
+            ).fetchone()
+        if found is None or point >= found[0] + found[1]:
+            return state, None
+        return state, PartOfAnswer(found[0], found[1], Answer(200, _headers(found[2]), found[3]))
 
     def fail(self, claim: Claim, error: str) -> None:
         """Note why a job that this process runs has failed without an answer."""
@@ -248,7 +307,9 @@ class JobStore:
         state, error, number = found
         if state == "expired":
             raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
-        return State(name, state, self._position(db, key, number) if state == "waiting" else None, error)
+        done = db.execute("SELECT done, total FROM progress WHERE number = ?", [number]).fetchone()
+        progress = Progress(*done) if done is not None and state == "running" else None
+        return State(name, state, self._position(db, key, number) if state == "waiting" else None, error, progress)
 
     @staticmethod
     def _position(db: sqlite3.Connection, key: str, number: int) -> int:
@@ -279,6 +340,8 @@ class JobStore:
             [state, error or None, self._database.now() + self._bounds.kept_s, size + self._bounds.overhead, name],
         ).fetchone()
         db.execute(_OF_REQUEST, [number])
+        if state != "done":
+            db.execute(_PARTS, [number])
 
     def _expire(self, db: sqlite3.Connection, name: str) -> None:
         """Forget all of a job but its id."""
@@ -286,7 +349,13 @@ class JobStore:
             "UPDATE jobs SET state = 'expired', idempotency = NULL, ends = ?, size = ? WHERE id = ? RETURNING number",
             [self._database.now(), self._bounds.overhead, name],
         ).fetchone()
-        db.execute(_OF_ANSWER, [number])
+        for of_answer in (_OF_ANSWER, _PARTS, _PROGRESS):
+            db.execute(of_answer, [number])
+
+    @staticmethod
+    def _parts_size(db: sqlite3.Connection, number: int) -> int:
+        sizes = "SELECT coalesce(sum(length(headers) + length(body)), 0) FROM parts WHERE number = ?"
+        return db.execute(sizes, [number]).fetchone()[0]
 
 
 def _of(key: str) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from app.errors import NotAcceptable, UnsupportedMediaType
 
 JSON = "application/json"
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 SHORT_ACCEPT = 256
 QUALITY = re.compile(r"q=(0(?:\.[0-9]*)?|1(?:\.0*)?)")
 

@@ -165,7 +165,9 @@ class Plan:
         def bind(decoded: Fields, tensors: Sequence[Array]) -> tuple[Point, Work]:
             return self._at(decoded, tensors)[:2]
 
-        work = AtPoints(tensors, shape or points_in(tensors), bind, self.request.partial, finish)
+        work = AtPoints(
+            tensors, shape or points_in(tensors), bind, self.request.partial, finish, has_parts=shape is None
+        )
         is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
         return Call(self.owner, work, is_long, write, counters)
 

@@ -25,6 +25,8 @@ from ops import Array
 
 # How long a portion lasts, but for the call that it is in: others have their turns in between.
 PORTION_S = 0.05
+# How many parts of an answer are told as they come, at the most.
+PARTS = 100
 # The most points of an answer that may have failed: their errors take about a kilobyte each.
 MOST_FAILED = 10_000
 
@@ -74,8 +76,10 @@ class AtPoints(Portioned):
     bind: Bind
     is_partial: bool
     finish: Callable[[Point, Any], Any] | None = None
+    has_parts: bool = True
     _rows: "_Rows | None" = None
     _next: int = 0
+    _told: int = 0
     _bound: tuple[int, Point, Work] | None = None
     _failed: dict[int, PullbackError] = field(default_factory=dict[int, PullbackError])
 
@@ -105,6 +109,25 @@ class AtPoints(Portioned):
         if self._rows is None:
             raise self._failed[0]
         return Answers(self._rows.whole(self.shape, self._failed), self._failed)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many points are done, and how many there are."""
+        return self._next, self.count
+
+    def new_parts(self) -> Iterator[tuple[int, int, "Answers"]]:
+        """Yield the answers at the points that are done since the last call, ``PARTS`` times in all at the most.
+
+        The parts of equal requests are equal. Those before the first result are not yielded.
+        """
+        size = max(1, math.ceil(self.count / PARTS))
+        while self.has_parts and self._rows is not None and self._told < self.count:
+            first, stop = self._told, min(self._told + size, self.count)
+            if self._next < stop:
+                return
+            self._told = stop
+            failed = {i: error for i, error in self._failed.items() if first <= i < stop}
+            yield first, stop - first, Answers(self._rows.part(first, stop, failed), failed)
 
     def _run_next(self, checkpoint: Checkpoint) -> None:
         """Run the next point, with those after it that may share its call."""
@@ -227,6 +250,11 @@ class _Rows:
                 message = "a result has another shape than at other points, so they are no array"
                 raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
             whole[index] = leaf
+
+    def part(self, first: int, stop: int, failed: Mapping[int, PullbackError]) -> Any:
+        """Return the result at some of the points."""
+        own = [x if isinstance(x, Absent) else x[first:stop] for x in self.arrays]
+        return _Rows(self.example, own).whole((stop - first,), {i - first: error for i, error in failed.items()})
 
     def whole(self, shape: tuple[int, ...], failed: Mapping[int, PullbackError]) -> Any:
         """Return the result with the leading axes of points in each array."""

@@ -45,4 +45,5 @@ def cancel(ctx: typer.Context, ids: Ids, url: Url = None, timeout: Timeout = DEF
 
 def _print(state: JobState) -> None:
     more = f"number {state.position} in the line" if state.position else state.error or ""
+    more = f"{state.progress.done} of {state.progress.total} done" if state.progress else more
     print(f"{state.id}  {state.state:9}  {clean(more)}".rstrip())

@@ -142,7 +142,8 @@ def test_every_route_is_documented(document: dict[str, Any]):
     probes = {"/health/live", "/health/ready", "/metrics"}
     gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
     one = "/v1/linearizations/{id}"
-    jobs = {"/v1/jobs": {"get"}, "/v1/jobs/{id}": {"get", "delete"}, "/v1/jobs/{id}/result": {"get"}}
+    jobs = {"/v1/jobs": {"get"}, "/v1/jobs/{id}": {"get", "delete"}}
+    jobs |= {f"/v1/jobs/{{id}}/{part}": {"get"} for part in ("points", "result")}
     assert {path: set(document["paths"][path]) for path in jobs} == jobs
     assert set(document["paths"]) == {*posts, *checks, *gets, *jobs, "/v1/graphs", one}
     assert document["paths"][one].keys() == {"get", "patch", "delete"}

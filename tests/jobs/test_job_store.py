@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import Gone, NotFound, Overloaded, TooManyRequests, Unprocessable
-from app.jobs.records import Answer, Bounds, Claim, JobRequest
+from app.jobs.records import Answer, Bounds, Claim, JobRequest, PartOfAnswer, Progress
 from app.jobs.store import JobStore
 
 BOUNDS = Bounds(jobs_of_key=10, bytes_of_key=1 << 20, bytes=3 << 19, kept_s=1000.0)
@@ -78,7 +78,7 @@ def test_a_job_whose_process_ended_runs_again_once(tmp_path: Path) -> None:
         assert state_of(store, name) == "running"
         store.give_back(second, "it ended with SIGSEGV")
         [state] = store.states([name], "")
-        assert state[1:] == ("failed", None, "it ended with SIGSEGV, in each of its 2 runs")
+        assert state[1:4] == ("failed", None, "it ended with SIGSEGV, in each of its 2 runs")
 
 
 def test_the_jobs_of_a_killed_service_run_again_once(tmp_path: Path) -> None:
@@ -130,6 +130,41 @@ def test_an_idempotency_key_finds_the_same_job(tmp_path: Path) -> None:
         assert store.add("", REQUEST, "a").state == "done"
         store.cancel(state.id, "")
         assert store.add("", REQUEST, "a").state == "waiting"
+
+
+def test_parts_of_an_answer_are_there_before_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        name = store.add("", REQUEST).id
+        claim = claimed(store)
+        parts = [PartOfAnswer(first, 10, DONE._replace(body=b"%d" % first)) for first in (0, 10)]
+        for part in parts:
+            store.add_part(claim, part)
+        store.add_part(claim, parts[0]._replace(answer=DONE))  # of a second run
+        store.note(claim, Progress(20, 40))
+        assert store.states([name], "")[0].progress == (20, 40)
+        before = store.counts()["bytes"]
+        assert [store.part(name, "", point)[1] for point in (0, 9, 10, 20)] == [parts[0], parts[0], parts[1], None]
+        with pytest.raises(NotFound):
+            store.part(name, "other", 0)
+        with pytest.raises(TooManyRequests):
+            store.add_part(claim, parts[0]._replace(first=20, answer=DONE._replace(body=bytes(1 << 20))))
+        store.finish(claim, DONE)
+        assert store.states([name], "")[0].progress is None
+        assert store.part(name, "", 15)[1] == parts[1]
+        assert store.counts()["bytes"] > BOUNDS.overhead + sum(len(part.answer.body) for part in parts)
+        store.cancel(name, "")
+        assert store.counts()["bytes"] == BOUNDS.overhead < before
+        other = claimed_after(store, REQUEST)
+        store.add_part(other, parts[0])
+        store.cancel(other.id, "")
+        assert store.counts()["bytes"] == 2 * BOUNDS.overhead
+        store.add_part(other, parts[1])
+        assert store.part(other.id, "", 10)[1] is None
+
+
+def claimed_after(store: JobStore, request: JobRequest) -> Claim:
+    store.add("", request)
+    return claimed(store)
 
 
 def test_keys_take_turns_and_see_only_their_own(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
 from app.execution.check_steps import Limits
 from app.execution.engine import Engine
+from app.execution.progress import note_progress
 from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
 from app.requests.answering import answer
 from app.requests.brief import Reading
 from app.requests.fields import read
-from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.negotiation import EVENTS, JSON, LINES, accepted, content_type
 from app.routes.native.check_events import Event, Requested, check_support, options_of
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.routes.native.nonfinite import spell_nonfinite, spelled_reply
@@ -29,8 +30,6 @@ from app.telemetry.counters import Counters
 from app.tensors import json
 from app.tensors.strict_json import Body, dumps
 from ops import Op
-
-EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
 FEWER = "or request fewer ops or checks"
 
@@ -110,6 +109,8 @@ class StreamHandler:
             limits = limits.within(parameters.budget_s)
             async with aclosing(requested.events(self.engine, limits, request.owner_suffix)) as events:
                 async for event in events:
+                    if event["event"] == "progress":
+                        note_progress(event["done"], event["steps"])
                     line = await asyncio.to_thread(_line, event, media_type)
                     # A client that stops reading must not hold a place.
                     request.deadline.start_send(request.taken)
