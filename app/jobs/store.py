@@ -130,8 +130,8 @@ class JobStore:
             if db.execute("SELECT count(*) FROM jobs WHERE state = 'running'").fetchone()[0] >= most:
                 return None
             found = db.execute(
-                "SELECT min(number), key, turn FROM jobs JOIN keys USING (key) WHERE state = 'waiting' GROUP BY key"
-                " ORDER BY turn, min(number) LIMIT 1"
+                "SELECT (SELECT min(number) FROM jobs WHERE state = 'waiting' AND jobs.key = keys.key) AS first, key"
+                " FROM keys WHERE first IS NOT NULL ORDER BY turn, first LIMIT 1"
             ).fetchone()
             if found is None:
                 return None
@@ -314,10 +314,16 @@ class JobStore:
     @staticmethod
     def _position(db: sqlite3.Connection, key: str, number: int) -> int:
         """Return the place of a job in the line: one more than the jobs that may begin before it do."""
-        counts = dict(db.execute("SELECT key, count(*) FROM jobs WHERE state = 'waiting' GROUP BY key").fetchall())
-        [rank] = db.execute(
-            "SELECT count(*) FROM jobs WHERE state = 'waiting' AND key = ? AND number <= ?", [key, number]
-        ).fetchone()
+        # Without a look at every job that waits: there may be thousands.
+        counts = dict(db.execute("SELECT key, jobs FROM keys").fetchall())
+        for other, running in db.execute("SELECT key, count(*) FROM jobs WHERE state = 'running' GROUP BY key"):
+            counts[other] -= running
+        line = "FROM jobs WHERE state = 'waiting' AND key = ?"
+        first, last = (db.execute(f"SELECT {end}(number) {line}", [key]).fetchone()[0] for end in ("min", "max"))
+        if number - first <= last - number:
+            [rank] = db.execute(f"SELECT count(*) {line} AND number <= ?", [key, number]).fetchone()
+        else:
+            rank = counts[key] - db.execute(f"SELECT count(*) {line} AND number > ?", [key, number]).fetchone()[0]
         return rank + sum(min(rank, count) for other, count in counts.items() if other != key)
 
     def _runs(self, db: sqlite3.Connection, claim: Claim) -> bool:
