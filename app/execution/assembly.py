@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from app.autodiff.admission import admit
+from app.autodiff.admission import OWN, admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
 from app.execution.check_limiter import CheckLimiter
@@ -38,11 +38,9 @@ from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 from app.telemetry.triton_names import TritonRegistry
 from ops import Op, Registry, RegistryError, discover, pages_of, register
-from pullback.service_folder import SERVICE
 
 # How many more objects than at the last collection start the next one.
 COLLECTED = 20_000
-OWN = SERVICE / "ops"
 
 log = logging.getLogger("pullback")
 

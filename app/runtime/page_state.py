@@ -115,9 +115,12 @@ def refusing_new_variables() -> Generator[None]:
     with tf.variable_creator_scope(refuse):
         try:
             yield
-        finally:
-            if faults:
-                raise faults[0]
+        except Exception as error:
+            if faults and error is not faults[0]:
+                raise faults[0] from error
+            raise
+    if faults:
+        raise faults[0]
 
 
 def _fault_of_variables(names: Sequence[str], *, where: str, are_changed: bool = False) -> StateFault:
