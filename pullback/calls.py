@@ -101,7 +101,7 @@ class Call(NamedTuple, Generic[T]):
     accept: str = JSON
     deadline: float | None = None
     may_repeat: bool = False
-    verb: Literal["", "PUT", "DELETE"] = ""
+    verb: Literal["", "PUT", "PATCH", "DELETE"] = ""
     headers: tuple[tuple[str, str], ...] = ()
 
     @property

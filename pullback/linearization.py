@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from pullback import results
 from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
+from pullback.bodies import write_json
 from pullback.calls import Call, Common, nothing, op_path
 from pullback.coroutines import run
 from pullback.errors import BadArgument, Gone, NotFound
@@ -41,7 +42,12 @@ class BaseLinearization:
         # Else directions of another dtype would select it, where the service has forgotten that of the inputs.
         self._common: Common = {**common, "dtype": common.get("dtype") or shared_float(arrays)}
         self._found: results.Linearized | None = None
+        self._is_copy = False
         self.id: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return a state of a copy, whose block is that of the original."""
+        return {**vars(self), "_is_copy": True}
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -68,13 +74,32 @@ class BaseLinearization:
         """Return Hᵀv, the products of the derivative of the vjp with these cotangents (None: ones) and the vectors."""
         return self._product("hvp", results.hvp, {COTANGENTS: cotangents, VECTORS: vectors}, batched=batched)
 
-    async def result(self, call: OpCall[T]) -> T:
-        """Return the result of a product: at the forward pass that is kept, or else from the inputs."""
-        if self.id is not None:
+    @method
+    def renew(self, expires_s: float) -> Call[float]:
+        """Let the service keep the forward pass for so many seconds from now on; return how many it does.
+
+        It is 0 if the service keeps none. Raises ``Unprocessable`` for more than 6 hours, or 10 minutes where the key
+        has much of the room.
+        """
+        _ = self._opened
+        return Call("", _expires_s, write_json({"expires_s": float(expires_s)}, {}), may_repeat=True, verb="PATCH")
+
+    async def result(self, call: OpCall[T] | Call[T]) -> T:
+        """Return the result of a product: at the forward pass that is kept, or else from the inputs.
+
+        Where the service has forgotten the forward pass, it computes and keeps it again.
+        """
+        for _ in range(2):
+            if self.id is None:
+                break
             try:
                 return await self._op.result(_there(call, self.id))
             except (Gone, NotFound):
-                self.id = None
+                self.id = None  # calls at the same time send the inputs
+                if not self._is_copy:
+                    await self._linearize()
+        if isinstance(call, Call):
+            return call.read({})
         return await self._op.result(call)
 
     @property
@@ -94,6 +119,9 @@ class BaseLinearization:
 
     async def _open(self) -> None:
         """Let the service compute the outputs."""
+        self._found = await self._linearize()
+
+    async def _linearize(self) -> results.Linearized:
         call = evaluation(
             op_path(self._op.name, "linearize"),
             results.linearized,
@@ -101,10 +129,11 @@ class BaseLinearization:
             self._common,
             {"wrt": self._wrt},
         )
-        self._found = await self._op.result(call)
-        self.id = self._found.id
+        found = await self._op.result(call)
+        self.id = found.id
         if self.id is not None:
             self._common = {**self._common, "mode": "graph"}
+        return found
 
     async def _close(self) -> None:
         """Free the forward pass, if the service can be told."""
@@ -141,11 +170,18 @@ class AsyncLinearization(Awaited, BaseLinearization):
         await self._close()
 
 
-def _there(call: OpCall[T], name: str) -> OpCall[T]:
-    """Return the call of a product at a linearization."""
+def _there(call: OpCall[T] | Call[T], name: str) -> OpCall[T] | Call[T]:
+    """Return the call of a product at a linearization, or of its renewal."""
+    if isinstance(call, Call):
+        return call._replace(path=f"{PATH}/{name}")
     tensors = {field: x for field, x in call.tensors.items() if field is not INPUTS}
     fields = {field: call.fields[field] for field in ("batched", "encoding")}
     return call._replace(path=f"{PATH}/{name}/{call.path.rpartition('/')[2]}", tensors=tensors, fields=fields)
+
+
+def _expires_s(document: Mapping[str, Any]) -> float:
+    about: Mapping[str, Any] = document.get("linearization") or {}
+    return float(about.get("expires_s", 0))
 
 
 def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -103,14 +103,36 @@ def test_products_are_those_of_the_op_and_the_end_frees(op, slow, sent) -> None:
 def test_what_the_service_forgot_is_computed_from_the_inputs(op, slow, sent) -> None:
     x = X.copy()
     with op.linearize(x) as at:
-        httpx.delete(f"{slow.url}/v1/linearizations/{at.id}")
+        name = at.id
+        httpx.delete(f"{slow.url}/v1/linearizations/{name}")
         x += 1  # as an optimiser does
         sent.paths.clear()
         assert_equal(products(at), expected(op))
         # Of the products at the point, the first alone asks in vain.
-        assert sent.paths[:3] == ["POST vjp"] * 3
-        assert at.id is None
-    assert not any(path.startswith("DELETE") for path in sent.paths)
+        assert sent.paths[:4] == ["POST vjp", "POST linearize", "POST vjp", "POST vjp"]
+        assert at.id not in (None, name)
+        assert 1000 < at.renew(3600) <= 3600
+        with pytest.raises(pullback.Unprocessable, match="at most 21600"):
+            at.renew(1e6)
+        httpx.delete(f"{slow.url}/v1/linearizations/{at.id}")
+        assert 1000 < at.renew(3600) <= 3600
+        name = at.id
+    assert not is_kept(slow, name)
+
+
+def test_nothing_is_left_of_many_handles(op, slow) -> None:
+    def gauges() -> tuple[float, float]:
+        text = httpx.get(f"{slow.url}/metrics").text
+        found = [
+            re.findall(rf"^pullback_linearization{name} (.*)$", text, re.MULTILINE) for name in ("s_kept", "_bytes")
+        ]
+        return float(found[0][0]), float(found[1][0])
+
+    before = gauges()
+    for i in range(30):
+        with op.linearize(X[:2] + i) as at:
+            at.vjp(CT[:2])
+    assert gauges() == before
 
 
 def test_the_dtype_is_that_of_the_point(op) -> None:
@@ -147,6 +169,11 @@ def test_copies_and_graphs_use_the_forward_pass_too(slow) -> None:
                 [pickle.loads(pickle.dumps(at)).vjp().gradients["x"], at.vjp().gradients["x"]],
                 [loss.vjp(X, mode="graph").gradients["x"]] * 2,
             )
+            # No end of a block would free what a copy keeps.
+            copy = pickle.loads(pickle.dumps(at))
+            httpx.delete(f"{slow.url}/v1/linearizations/{at.id}")
+            np.testing.assert_array_equal(copy.vjp().gradients["x"], at.vjp().gradients["x"])
+            assert copy.id is None
 
 
 def test_it_is_the_same_for_asyncio(slow, op) -> None:
@@ -170,16 +197,19 @@ ANSWER = {
     "outputs": {"y": {"dtype": "float64", "shape": [], "base64": "AAAAAAAACEA="}},
     "linearization": {"id": "12", "bytes": 1, "expires_s": 600},
 }
+CHEAP = {**ANSWER, "linearization": None, "reason": "there is no room"}
 GRADIENT = {"gradients": {"x": ANSWER["outputs"]["y"]}}
 
 
 @pytest.mark.parametrize("status", [404, 410])
 def test_lost_ones_are_asked_for_once(fake_server, status: int) -> None:
-    server = fake_server(json_response(ANSWER), problem_response(status, "Gone"), json_response(GRADIENT))
+    server = fake_server(
+        json_response(ANSWER), problem_response(status, "Gone"), json_response(CHEAP), json_response(GRADIENT)
+    )
     with pullback.Client(server.url) as client, client.op("op").linearize({"x": 1.0}, mode="v1") as at:
         assert at.vjp().gradients["x"] == at.vjp().gradients["x"] == 3.0
-    first, product, *others = server.requests
-    assert (first[1], product[1]) == ("/v1/ops/op/linearize", "/v1/linearizations/12/vjp")
+    first, product, again, *others = server.requests
+    assert (first[1], product[1], again[1]) == ("/v1/ops/op/linearize", "/v1/linearizations/12/vjp", first[1])
     body = {"inputs": {"x": 1.0}, "batched": False, "mode": "graph", "encoding": "base64"}
     assert others == [("POST", "/v1/ops/op/vjp", body)] * 2
 
