@@ -40,6 +40,7 @@ from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_arguments, check_fields, check_text, shown
 from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
+from pullback.ops._models import fields_of_keras, fields_of_module
 from pullback.ops._parameters import Parameter, ParameterSet, own_values
 from pullback.ops._shown import html_of, text_of
 from pullback.ops._slots import FLOATS, Example, Input, Output, check_variables, duplicate_names, unbound_symbols
@@ -120,6 +121,31 @@ class Op:
                 self.batching_for(valid_attributes(self.attrs, values))
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
+
+    @classmethod
+    def from_keras(cls, model: Any, *, name: str, summary: str, examples: tuple[Example, ...], **fields: Any) -> "Op":
+        """Return the op of a Keras model at inference, whose weights are the parameters.
+
+        Inputs and outputs are those of the model. ``fields`` are others of the op, or take their place. A parameter has
+        the path of its variable as name, in lower case: ``dense/kernel`` is ``dense_kernel``. Raises ``ValueError`` for
+        a model that is not built, and as the constructor.
+        """
+        every: dict[str, Any] = {"doc": None, **fields_of_keras(model), **fields}
+        return cls(**every, name=name, summary=summary, examples=examples)
+
+    @classmethod
+    def from_module(
+        cls, module: tf.Module, *, name: str, summary: str, examples: tuple[Example, ...], **fields: Any
+    ) -> "Op":
+        """Return the op of the ``__call__`` of a module, whose variables are the parameters.
+
+        ``fields`` are others of the op, with ``inputs`` and ``outputs``. Parameters are named as in ``from_keras``.
+        Raises ``ValueError`` for a module whose variables cannot become parameters, and as the constructor.
+        """
+        if not {"inputs", "outputs"} <= fields.keys():
+            raise ValueError("Op.from_module: expected inputs and outputs, because a module does not say what it takes")
+        every: dict[str, Any] = {"doc": None, **fields_of_module(module, fields["inputs"]), **fields}
+        return cls(**every, name=name, summary=summary, examples=examples)
 
     def __call__(self, *inputs: Any, dtype: str | None = None, **attrs: Any) -> Any:
         """Return ``function(*inputs, **attrs)``, a TensorFlow function with the gradients of the page.

@@ -59,6 +59,9 @@ def load_page(path: Path, text: bytes | None = None) -> Op:
         kind = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "no regular file"
         raise TypeError(f"expected a file with Python code, got {kind}; remove it, or begin its name with _")
     with _isolated():
+        # Private, because no public name does it: names of Keras' layers must not depend on pages that came before.
+        if (naming := sys.modules.get("keras.src.utils.naming")) is not None:
+            naming.reset_uids()
         sys.path.append(str(SERVICE))
         return _op_of(_imported(path, text), path)
 

@@ -1,0 +1,159 @@
+"""Models as ops: what a Keras model or a ``tf.Module`` says of its op, where its variables become parameters."""
+
+import importlib
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from pullback.ops._fields import shown
+from pullback.ops._parameters import Parameter
+from pullback.ops._slots import ANY_SHAPE, FLOATS, Input, Output
+
+Fields = dict[str, Any]
+
+# A model and a module have the tensors of one call at a time.
+_calling = threading.RLock()
+# The symbols of the first axis of unknown size, which has the examples, and of others.
+ROWS, OTHERS = "N", "ABCDEFGHIJKLM"
+MAX_NAME = 56
+_NAMED_BY_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
+
+
+def fields_of_keras(model: Any) -> Fields:
+    """Return the fields of the op of a Keras model at inference: function, inputs, outputs, parameters and source.
+
+    Raises ``ValueError`` for a model whose inputs are not known.
+    """
+    if not getattr(model, "built", False) or not getattr(model, "inputs", None):
+        cure = "begin it with keras.Input(shape), or call it once on a keras.Input"
+        raise ValueError(f"Op.from_keras: expected a built Keras model with known inputs, got {shown(model)}; {cure}")
+    scope = importlib.import_module("keras").StatelessScope
+    variables = _distinct(model.weights)
+    structure = getattr(model, "input", model.inputs[0])  # a Sequential has none before it is called
+    results: Any = getattr(model, "output", None)
+    inputs = _slots(Input, "x", model.inputs, _names_of_inputs(model.inputs, structure))
+    outputs = _slots(Output, "y", model.outputs, _keys(results))
+
+    def forward(*tensors: Any, **attrs: Any) -> Any:
+        given = tf.nest.pack_sequence_as(structure, tensors[: len(inputs)])
+        with _calling, scope(state_mapping=list(zip(variables, tensors[len(inputs) :], strict=True))):
+            return _flat(model(given, training=False, **attrs))
+
+    paths = [variable.path for variable in variables]
+    if all(path.startswith(f"{model.name}/") for path in paths):
+        paths = [path.removeprefix(f"{model.name}/") for path in paths]
+    parameters = _parameters(paths, variables, inputs)
+    return {"function": forward, "inputs": inputs, "outputs": outputs, "parameters": parameters, "source": "Keras"}
+
+
+def fields_of_module(module: tf.Module, inputs: Sequence[Input]) -> Fields:
+    """Return the fields of the op of a module's ``__call__``: function, parameters and source.
+
+    Raises ``ValueError`` for a module whose variables are not attributes, or in their lists and dictionaries, and for
+    one whose parts are functions of TensorFlow: they would keep the variables of their first call.
+    """
+    if not callable(module):
+        raise ValueError(f"Op.from_module: expected a module with __call__, got {shown(module)}")
+    kind: Any = type(module)
+    called = kind.__call__
+    call: Any = getattr(called, "python_function", called)
+    for part in (module, *module.submodules):
+        names = [name for name in dir(type(part)) if part is not module or name != "__call__"]
+        if kept := [name for name in names if hasattr(getattr(type(part), name), "python_function")]:
+            expected = f"{type(part).__name__}.{kept[0]} without @tf.function"
+            raise ValueError(f"Op.from_module: expected {expected}, which only the __call__ of the module may have")
+    places = list(_places(module, "", set()))
+    variables = _distinct(variable for _, _, variable, _ in places)
+    if missing := [each.name for each in module.variables if not any(each is known for known in variables)]:
+        expected = "variables that are attributes of modules, or in their lists and dictionaries"
+        raise ValueError(f"Op.from_module: expected {expected}, got {missing[0]!r}")
+
+    def forward(*tensors: Any, **attrs: Any) -> Any:
+        values = dict(zip(map(id, variables), tensors[len(inputs) :], strict=True))
+        with _calling:
+            try:
+                for owner, key, variable, _ in places:
+                    _put(owner, key, values[id(variable)])
+                return _flat(call(module, *tensors[: len(inputs)], **attrs))
+            finally:
+                for owner, key, variable, _ in places:
+                    _put(owner, key, variable)
+
+    paths = {id(variable): path for _, _, variable, path in reversed(places)}
+    parameters = _parameters([paths[id(variable)] for variable in variables], variables, inputs)
+    return {"function": forward, "parameters": parameters, "source": "a tf.Module"}
+
+
+def _flat(result: Any) -> Any:
+    """Return the results of a model in order: a tensor, or a tuple of them."""
+    found = tf.nest.flatten(result)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _parameters(paths: Sequence[str], variables: Sequence[Any], inputs: Sequence[Input]) -> tuple[Parameter, ...]:
+    """Return a parameter for each variable, named by its path."""
+    names = [slot.name for slot in inputs]
+    for path in paths:
+        names.append(_name(path, "variable", names))
+    return tuple([Parameter(name, each.numpy()) for name, each in zip(names[len(inputs) :], variables, strict=True)])
+
+
+def _name(path: str, default: str, taken: Sequence[str]) -> str:
+    """Return the name of a path that is not taken: in lower case, with ``_`` for anything but letters and digits."""
+    stem = re.sub(r"[^a-z0-9]", "_", path.lower()).lstrip("_0123456789")[:MAX_NAME] or default
+    names = (f"{stem}_{number}" if number else stem for number in range(len(taken) + 1))
+    return next(name for name in names if name not in taken)
+
+
+def _distinct(variables: Any) -> list[Any]:
+    return list({id(each): each for each in variables}.values())
+
+
+def _keys(structure: Any) -> list[str]:
+    """Return the keys of a dictionary, in the order in which TensorFlow flattens it; none of anything else."""
+    return sorted(structure) if isinstance(structure, dict) else []  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _names_of_inputs(tensors: Sequence[Any], structure: Any) -> list[str]:
+    """Return the names that an author has given to all inputs of a model; none, if there is one without a name."""
+    names = _keys(structure) or [tensor.name for tensor in tensors]
+    return [] if any(_NAMED_BY_KERAS.fullmatch(name) for name in names) else names
+
+
+def _slots(kind: Any, letter: str, tensors: Sequence[Any], given: Sequence[str]) -> tuple[Any, ...]:
+    """Return the inputs or outputs of symbolic tensors: with the given names, or ``x``, or ``x0``, ``x1`` and so on."""
+    names, slots, free = list[str](), list[Any](), iter(OTHERS)
+    for i, tensor in enumerate(tensors):
+        name = _name(given[i], letter, names) if given else letter if len(tensors) == 1 else f"{letter}{i}"
+        shape = tuple([size or (next(free) if axis else ROWS) for axis, size in enumerate(tensor.shape)])
+        dtype = str(tensor.dtype)
+        slots.append(kind(name, (dtype,), shape or ANY_SHAPE, differentiable=dtype in FLOATS))
+        names.append(name)
+    return tuple(slots)
+
+
+def _places(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[Any, Any, tf.Variable, str]]:
+    """Yield where the variables of a module are: its object, list or dictionary, the key there, itself, its path."""
+    if id(owner) in seen:
+        return
+    seen.add(id(owner))
+    for key, value in _items(owner):
+        if isinstance(value, tf.Variable):
+            yield owner, key, value, f"{path}{key}"
+        elif not (isinstance(owner, tf.Module) and key.startswith(("_self_", "_tf_api"))):
+            yield from _places(value, f"{path}{key}/", seen)
+
+
+def _items(owner: Any) -> Sequence[tuple[Any, Any]]:
+    if isinstance(owner, tf.Module):
+        return sorted(vars(owner).items())
+    if isinstance(owner, Mapping):
+        return list(owner.items())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return list(enumerate(owner)) if isinstance(owner, list) else []  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _put(owner: Any, key: Any, value: Any) -> None:
+    (vars(owner) if isinstance(owner, tf.Module) else owner)[key] = value
