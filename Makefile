@@ -259,7 +259,7 @@ accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those
 
 # How many requests Schemathesis draws for each path: make schemathesis EXAMPLES=20
 EXAMPLES := 200
-schemathesis: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## send many requests made from the OpenAPI documents
+schemathesis: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## send many requests made from the OpenAPI document
 	$(VENV)/bin/python -m pytest tests/http/test_schemathesis.py -n 0 -m schemathesis --examples $(EXAMPLES)
 
 # How many seeds the checker gets for each op: make trust SEEDS=4

@@ -97,7 +97,7 @@ def create_app(
         add_routes(app, job_routes(engine, jobs))
     if metrics:
         app.include_router(metrics_page(metrics))
-    app.include_router(docs(app, engine, plans))
+    app.include_router(docs(app))
     app.include_router(explorer())
     secured = with_keys if keys else dict[str, Any]
     app.openapi = cache(lambda: secured(openapi(app, engine)))

@@ -25,28 +25,17 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def kind_of(dtypes: Sequence[str]) -> Kind:
-    """Return the kind of the elements of a tensor that may have any of these dtypes."""
-    rows = [DTYPES[name] for name in dtypes]
-    return "Number" if any(row.is_float for row in rows) else "Boolean" if rows[0].is_bool else "Integer"
-
-
 def nested(kind: Kind, rank: int) -> Schema:
     """Return the schema of lists nested as deep as ``rank``; rank 0 is an element without a list."""
     return ref(f"{kind}{rank}" if rank else kind)
 
 
-def untyped(kind: Kind, ranks: Sequence[int]) -> list[Schema]:
-    """Return the schemas of tensors without a dtype, one for each rank."""
-    return [nested(kind, rank) for rank in ranks]
-
-
-def typed(dtypes: Sequence[str], ranks: Sequence[int] = RANKS) -> list[Schema]:
+def typed(kind: Kind, dtypes: Sequence[str]) -> list[Schema]:
     """Return the schemas of tensors with a dtype and a shape: with data, flat or nested, and with base64."""
-    kind, sizes = kind_of(dtypes), {"type": "integer", "minimum": 0, "maximum": MAX_DIMENSION}
-    shape = {"type": "array", "items": sizes, "minItems": min(ranks), "maxItems": max(ranks)}
+    sizes = {"type": "integer", "minimum": 0, "maximum": MAX_DIMENSION}
+    shape = {"type": "array", "items": sizes, "minItems": min(RANKS), "maxItems": max(RANKS)}
     content: Schema = {
-        "data": {"anyOf": [nested(kind, rank) for rank in sorted({1, *ranks})]},
+        "data": {"anyOf": [nested(kind, rank) for rank in RANKS]},
         "base64": {"type": "string", "contentEncoding": "base64", "pattern": _BASE64},
     }
     return [
@@ -68,14 +57,14 @@ def components() -> dict[str, Schema]:
     found: dict[str, Schema] = {**_SCALARS}
     for kind in _SCALARS:
         found |= {f"{kind}{rank}": {"type": "array", "items": nested(kind, rank - 1)} for rank in RANKS if rank}
-    forms = {
-        "FloatTensor": [name for name, row in DTYPES.items() if row.is_float],
-        "IntegerTensor": [name for name, row in DTYPES.items() if not (row.is_float or row.is_bool)],
-        "BooleanTensor": [name for name, row in DTYPES.items() if row.is_bool],
+    forms: dict[str, tuple[Kind, list[str]]] = {
+        "FloatTensor": ("Number", [name for name, row in DTYPES.items() if row.is_float]),
+        "IntegerTensor": ("Integer", [name for name, row in DTYPES.items() if not (row.is_float or row.is_bool)]),
+        "BooleanTensor": ("Boolean", [name for name, row in DTYPES.items() if row.is_bool]),
     }
-    for name, dtypes in forms.items():
-        found[name], found[f"{name}Base64"] = typed(dtypes)
+    for name, (kind, dtypes) in forms.items():
+        found[name], found[f"{name}Base64"] = typed(kind, dtypes)
     found["TypedTensor"] = {"anyOf": [ref(name) for form in forms for name in (form, f"{form}Base64")]}
-    plain = [*untyped("Number", RANKS), *untyped("Boolean", RANKS)]
+    plain = [nested(kind, rank) for kind in ("Number", "Boolean") for rank in RANKS]
     found["Tensor"] = {"anyOf": [*plain, *found["TypedTensor"]["anyOf"]]}
     return found

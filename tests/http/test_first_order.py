@@ -120,6 +120,3 @@ def test_other_protocols_offer_the_first_order(client: httpx.Client) -> None:
     for name in ("gamma.hvp", "gamma.hessian", "gamma.vjp.jacobian", "gamma.vjp.vjp"):
         assert client.get(f"/v2/models/{name}").status_code == 404, name
     assert client.get("/tesseract/gamma.vjp/openapi.json").json()["paths"].keys().isdisjoint({"/jacobian", "/jvp"})
-    paths = client.get("/docs/openapi.json").json()["paths"]
-    media = paths["/v1/ops/gamma/hessian"]["post"]["requestBody"]["content"]["application/json"]
-    assert media["examples"] == {}

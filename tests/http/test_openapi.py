@@ -52,13 +52,6 @@ def document(service) -> dict[str, Any]:
         return client.get("/openapi.json").json()
 
 
-@pytest.fixture(scope="module")
-def by_op(service) -> dict[str, Any]:
-    """The document that /docs shows."""
-    with service.client() as client:
-        return client.get("/docs/openapi.json").json()
-
-
 def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
     return Draft202012Validator({**schema, "components": document["components"]})
 
@@ -109,12 +102,7 @@ def references(tree: Any) -> Any:
             yield from references(value)
 
 
-def test_the_documents_are_valid(document: dict[str, Any], by_op: dict[str, Any]):
-    for one in (document, by_op):
-        check_document(one)
-
-
-def check_document(document: dict[str, Any]) -> None:
+def test_the_document_is_valid(document: dict[str, Any]):
     assert document["openapi"].startswith("3.1.")
     assert set(document["info"]) >= {"title", "version"}
     for schema in document["components"]["schemas"].values():
@@ -149,35 +137,6 @@ def test_every_route_is_documented(document: dict[str, Any]):
     assert document["paths"][one].keys() == {"get", "patch", "delete"}
     assert all("post" in document["paths"][path] for path in {*posts, *checks, "/v1/graphs"})
     assert document["paths"]["/v1/graphs/{name}"].keys() == {"get", "put"}
-
-
-def test_every_op_has_its_paths(by_op: dict[str, Any], client: httpx.Client):
-    names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
-    assert [tag["name"] for tag in by_op["tags"]] == names
-    for name in names:
-        for operation in (*OPERATIONS, "linearize", "sparsity", "numeric", "check", "verify"):
-            assert by_op["paths"][f"/v1/ops/{name}/{operation}"]["post"]["tags"] == [name]
-    gets = {"/v1/ops/{op}", "/v1/ops/{op}/source"}
-    assert {path for path in by_op["paths"] if "{op}" in path} == gets
-
-
-def test_the_answers_of_the_document_are_those_of_the_service(by_op: dict[str, Any], client: httpx.Client):
-    found = 0
-    for path, item in by_op["paths"].items():
-        described = item.get("post", {})
-        answer = described.get("responses", {}).get("200", {}).get("content", {}).get("application/json", {})
-        if "example" not in answer:
-            continue
-        found += 1
-        validator(by_op, answer["schema"]).validate(answer["example"])
-        if path.startswith(("/v1/ops/square/", "/v1/ops/sign/")):
-            examples = described["requestBody"]["content"]["application/json"]["examples"]
-            first = next(iter(examples.values()))["value"]
-            assert client.post(path, json={**first, "mode": "eager"}).json() == answer["example"]
-    names = [op["name"] for op in client.get("/v1/ops").json()["ops"]]
-    # Some ops have no jvp, no second order, or answers that are too large.
-    assert found > 0.8 * len(OPERATIONS) * len(names)
-    assert all("dy/dx" in by_op["paths"][f"/v1/ops/{name}/vjp"]["post"]["description"] for name in ("sign", "square"))
 
 
 @pytest.mark.parametrize("name", ["CheckAnswer", "VerifyAnswer", "NumericAnswer"])
@@ -243,48 +202,6 @@ def test_a_posted_graph_and_what_is_derived_from_it_are_ops_of_the_paths(documen
     assert re.fullmatch(pattern, graph)
     assert bool(re.fullmatch(pattern, f"{graph}.vjp.jvp")) == (operation != "check")
     assert not re.fullmatch(pattern, f"{graph}0")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("operation", [*OPERATIONS, "numeric", "verify"])
-def test_the_examples_of_every_op_work(by_op: dict[str, Any], client: httpx.Client, operation: str):
-    for path, item in by_op["paths"].items():
-        if not path.endswith(f"/{operation}") or "{id}" in path:
-            continue
-        described, name = item["post"], path.split("/")[3]
-        media = described["requestBody"]["content"]["application/json"]
-        requests, answers = (validator(by_op, s) for s in (media["schema"], content(described["responses"]["200"])))
-        known = {example["name"] for example in client.get(f"/v1/ops/{name}").json()["examples"]}
-        assert set(media["examples"]) <= known
-        assert operation == "jvp" or set(media["examples"]) == known
-        for example in media["examples"].values():
-            requests.validate(example["value"])
-        response = post(client, name, operation, **next(iter(media["examples"].values()))["value"])
-        assert response.status_code == 200, f"{path}: {response.text}"
-        answers.validate(response.json())
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"inputs": {"logits": [[1, 2]]}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0], "x": 1}},
-        {"inputs": {"logits": [1, 2], "labels": [0]}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0.5]}},
-        {"inputs": {"logits": [[1, 2]], "labels": {"dtype": "int64", "shape": [1], "data": [0]}}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "attrs": {"some": 1}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "cotangents": {"labels": [1]}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "cotangents": {}},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "batched": True},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "wrt": ["loss"]},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "wrt": []},
-        {"inputs": {"logits": [[1, 2]], "labels": [0]}, "dtype": "int32"},
-    ],
-)
-def test_the_schemas_of_an_op_refuse_what_the_service_refuses(by_op: dict[str, Any], client: httpx.Client, body: dict):
-    requests = content(by_op["paths"]["/v1/ops/softmax_cross_entropy/vjp"]["post"]["requestBody"])
-    assert not validator(by_op, requests).is_valid(body)
-    problem(post(client, "softmax_cross_entropy", "vjp", **body), 422)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -423,18 +340,15 @@ def pattern(path: str) -> str:
     return re.sub(r"{\w+}", "[^/]+", path)
 
 
-def test_no_field_has_a_default(document: dict[str, Any], by_op: dict[str, Any]):
+def test_no_field_has_a_default(document: dict[str, Any]):
     """Generators of clients take a field with a default for one that is always there."""
-    for one in (document, by_op):
-        schemas = [schema for schema in subschemas(one) if "properties" in schema]
-        assert len(schemas) > 50
-        for schema in schemas:
-            assert not [name for name, field in schema["properties"].items() if "default" in field]
+    schemas = [schema for schema in subschemas(document) if "properties" in schema]
+    assert len(schemas) > 50
+    for schema in schemas:
+        assert not [name for name, field in schema["properties"].items() if "default" in field]
     request = document["components"]["schemas"]["GradientsRequest"]
     assert request["required"] == ["inputs"]
     assert request["properties"]["encoding"]["description"].endswith('; default: "nested".')
-    attrs = by_op["paths"]["/v1/ops/scale_gradient/vjp"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert attrs["properties"]["attrs"]["properties"]["scale"]["description"].endswith("; default: 1.0.")
 
 
 def subschemas(tree: Any) -> Any:
@@ -445,18 +359,17 @@ def subschemas(tree: Any) -> Any:
         yield from subschemas(value)
 
 
-def test_an_answer_has_one_schema_in_all_formats(document: dict[str, Any], by_op: dict[str, Any]):
+def test_an_answer_has_one_schema_in_all_formats(document: dict[str, Any]):
     """The type of an answer in TypeScript is the union over its formats, which would hide the fields."""
-    for one in (document, by_op):
-        for path, item in one["paths"].items():
-            for method, described in item.items():
-                if method == "delete":
-                    continue
-                schemas = [media["schema"] for media in described["responses"]["200"]["content"].values()]
-                if path != "/v1/checks":
-                    assert all(schema == schemas[0] for schema in schemas)
-                    name = schemas[0].get("$ref", "").rpartition("/")[2]
-                    assert schemas[0] == {"type": "string"} or one["components"]["schemas"][name]["type"] == "object"
+    for path, item in document["paths"].items():
+        for method, described in item.items():
+            if method == "delete":
+                continue
+            schemas = [media["schema"] for media in described["responses"]["200"]["content"].values()]
+            if path != "/v1/checks":
+                assert all(schema == schemas[0] for schema in schemas)
+                name = schemas[0].get("$ref", "").rpartition("/")[2]
+                assert schemas[0] == {"type": "string"} or document["components"]["schemas"][name]["type"] == "object"
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):
@@ -467,6 +380,6 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):
     loaded = re.findall(r"(?:src|href)=[\"']([^\"']+)", page.text)
     assert loaded
     [document] = re.findall(r"url: '([^']+)'", page.text)
-    assert document == "/docs/openapi.json"
+    assert document == "/openapi.json"
     for url in [*loaded, document]:
         assert client.get(url).status_code == 200, url

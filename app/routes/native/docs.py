@@ -1,4 +1,4 @@
-"""GET /docs, the documentation of every path for browsers, and the OpenAPI documents."""
+"""GET /docs, the documentation of every path for browsers, and the OpenAPI document that it shows."""
 
 import asyncio
 import base64
@@ -13,43 +13,34 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-from app.execution.engine import Engine
 from app.http.route import PageRoute
-from app.requests.negotiation import JSON
-from app.requests.plans import Plans
-from app.routes.native.openapi_by_op import OP_PATHS, by_op
-from app.routes.native.samples import Samples
 
+DOCUMENT = "/openapi.json"
 # Where the files of Swagger UI are served.
 ASSETS = "/static-offline-docs"
 INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-def docs(app: FastAPI, engine: Engine, plans: Plans) -> APIRouter:
-    """Return the routes of the documents, and of their page, which may only load files of this service."""
+def docs(app: FastAPI) -> APIRouter:
+    """Return the routes of the document, and of its page, which may only load files of this service."""
     router = APIRouter(tags=["docs"], route_class=PageRoute, include_in_schema=False)
     page = get_swagger_ui_html(
-        openapi_url=OP_PATHS,
+        openapi_url=DOCUMENT,
         title=app.title,
         swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
         swagger_css_url=f"{ASSETS}/swagger-ui.css",
         swagger_favicon_url=f"{ASSETS}/favicon.png",
-        # One group of paths for each op, without the schemas below them.
+        # The groups of paths, without the schemas below them.
         swagger_ui_parameters={"docExpansion": "none", "defaultModelsExpandDepth": -1},
     )
     page.headers["Content-Security-Policy"] = policy(bytes(page.body))
     for path in ("/docs", "/docs/"):
         router.get(path)(_always(lambda: page))
-    samples = Samples(engine, plans)
 
-    @router.get("/openapi.json")
+    @router.get(DOCUMENT)
     async def document() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         # The document is made once, which takes a second or two.
         return await asyncio.to_thread(lambda: JSONResponse(app.openapi()))
-
-    @router.get(OP_PATHS)
-    async def op_paths() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
-        return Response(await samples.written(lambda: by_op(app.openapi(), engine)), media_type=JSON)
 
     # Its own copy of the scripts: servers often have no access to the internet.
     router.mount(ASSETS, StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))

@@ -20,7 +20,7 @@ from app.requests.brief import Reading
 from app.requests.fields import read
 from app.requests.models import Dtype, Tensors, Wrt
 from app.requests.negotiation import JSON, accepted, content_type
-from app.requests.tensor_schemas import RANKS, untyped
+from app.requests.tensor_schemas import RANKS, nested
 from app.routes.native.nonfinite import spelled_reply
 from app.routes.native.points import PointRequest, point_of
 from app.runtime.cancellation import Checkpoint
@@ -29,7 +29,7 @@ from app.tensors import json
 from app.tensors.strict_json import Body
 from ops import Op
 
-Numbers = Annotated[Any, WithJsonSchema({"anyOf": untyped("Number", RANKS)})]
+Numbers = Annotated[Any, WithJsonSchema({"anyOf": [nested("Number", rank) for rank in RANKS]})]
 STATUSES = "ok, kink, jump, not finite, no digits, constant nearby, underflow or estimates differ"
 
 

@@ -1,8 +1,8 @@
 """The OpenAPI document: FastAPI's, from the models of the routes, with the errors and the schemas of tensors.
 
-One path stands for all ops, so its schemas cannot name the inputs of an op; ``openapi_by_op`` has a path for each op.
+One path stands for all ops, so its schemas cannot name the inputs of an op; ``GET /v1/ops/{op}`` does.
 
-Clients are generated from both documents. In TypeScript, the type of an answer is the union over its media types, and a
+Clients are generated from the document. In TypeScript, the type of an answer is the union over its media types, and a
 field with a default is always there. So all media types of an answer have one schema, and no schema has a default.
 """
 
