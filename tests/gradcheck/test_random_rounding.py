@@ -197,6 +197,7 @@ def test_bars_of_narrow_dtypes_know_what_cancels() -> None:
         (lambda xs: {"y": (np.sin(xs["x"]) + 1e6) - 1e6}, 1e6),
         (lambda xs: {"y": np.sum(xs["x"] * 1e6, axis=0, keepdims=True) - 1e6}, 1e6),
         (lambda xs: {"y": np.real(np.square(1e3 * xs["x"] * (1 + 1j)))}, 1e6),
+        (lambda xs: {"y": np.real(np.square(np.repeat(xs["x"], 2).view(complex)))}, 0.5),
         (lambda xs: {"y": -np.abs(xs["x"])}, 0.0),
     ],
 )
