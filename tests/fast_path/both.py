@@ -2,6 +2,7 @@
 
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 TAKEN = b"\npullback_express_requests_total "
 # After how many like requests there is a template, and after how many at most on a busy machine.
 REPEATS, PATIENCE = 8, 200
+# How many connections may be about to end: a service that has refused a request waits before it closes.
+ENDING = 256
 Requests = Callable[[int], bytes]
 """Returns one request of a loop: they differ only in their numbers, which depend on the count."""
 
@@ -22,12 +25,21 @@ class Both:
     def __init__(self, fast: Service, general: Service) -> None:
         self.services = fast, general
         self._wires: list[Wire] = []
+        self._ending = deque[Wire]()
         self._scrape = Wire(fast.port)
 
     def close(self) -> None:
+        """Close all connections, those last that the services must end."""
         for wire in (*self._wires, self._scrape):
             wire.socket.close()
         self._wires = []
+        self._see_ends(0)
+
+    def _see_ends(self, left: int) -> None:
+        """Wait until the services have ended all connections but so many, the oldest first."""
+        while len(self._ending) > left:
+            with self._ending.popleft() as wire:
+                wire.rest()
 
     def same(self, *requests: bytes) -> list[Answer]:
         """Send each request to both services, one at a time; return the answers, which must be the same."""
@@ -42,10 +54,9 @@ class Both:
         fast, general = (wire.answers(count) for wire in self._wires)
         assert fast == general, b"".join(pieces)[:2000]
         if general[-1].is_last:
-            for wire in self._wires:
-                wire.rest()
-                wire.socket.close()
+            self._ending += self._wires
             self._wires = []
+            self._see_ends(ENDING)
         return general
 
     def on_new(self, *pieces: bytes, pause_s: float = 0.0, half_close: bool = False) -> bytes:
