@@ -16,6 +16,7 @@ import numpy as np
 
 from app.autodiff.derivatives import Absent
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.packing import NotPackable
 from app.autodiff.point import Point
 from app.errors import DeadlinePassed, Loc, Overloaded, PullbackError, wrong
 from app.execution.calls import Portioned, Work
@@ -145,6 +146,8 @@ class AtPoints(Portioned):
         group = [work, *self._like(work)]
         try:
             outcomes = compute(group)
+        except NotPackable:  # the trial of their rows has found now that they share no call
+            outcomes = None
         except PullbackError as error:
             if len(group) == 1:
                 self._fail(first, error)

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -112,6 +113,14 @@ def test_the_other_points_are_answered_on_request(plugged: httpx.Client) -> None
     # Without any answer, the answer is the error of the first point.
     document = problem(post(plugged, "positive", "forward", inputs={"x": [[-1.0]] * 3}, points=True, partial=True), 422)
     assert document["detail"].startswith("point 0: ")
+
+
+def test_points_whose_rows_share_no_call_after_all(start: Any) -> None:
+    folder = Path(__file__).parents[1] / "rows" / "seeming"
+    x = [[[float(i + j)] * 3 for j in range(2)] for i in range(5)]
+    with start(OPS_PATH=str(folder)).wait_until_ready().client() as client:
+        many = ask(client, "batch_norm", "forward", inputs={"x": x}, points=True)  # the first request tries the rows
+        same(many, [ask(client, "batch_norm", "forward", inputs={"x": one}) for one in x])
 
 
 def test_in_binary_flags_and_failures_are_in_the_metadata(plugged: httpx.Client) -> None:
