@@ -111,3 +111,16 @@ def test_a_service_without_jobs_answers_at_once(fake_server):
         assert (job.id, job.wait().state) == ("", "done")
         assert job.result().gradients["x"].tolist() == [2.0]
         job.cancel()
+
+
+def test_a_job_that_still_runs(fake_server):
+    state = {"id": "a", "state": "running", "progress": {"done": 3, "total": 9}}
+    with pullback.Client(fake_server(json_response(state)).url) as client:
+        for wait in (client.job("a").wait, client.job("a").result):
+            with pytest.raises(pullback.TimedOut, match="running after 0 s"):
+                wait(0)
+    server = fake_server(json_response({"jobs": [state]}))
+    with pullback.Client(server.url) as client:
+        assert client.jobs()[0].progress == (3, 9)
+    listed = CliRunner().invoke(app, ["--url", server.url, "jobs", "list"]).stdout
+    assert listed == "a  running    3 of 9 done\n"
