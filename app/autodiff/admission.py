@@ -1,5 +1,7 @@
 """The conditions for serving an op: its examples are valid requests in its domain, and no symbol is a misspelt one."""
 
+import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -22,6 +24,8 @@ OWN = SERVICE / "ops"
 UNLIMITED = 1 << 62
 # The sizes of the inputs' symbols in a trace: primes, so that a size of an output is seldom equal to one by chance.
 SIZES, FREE = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61), (2, 3)
+# How long the trace may take that shows what an op uses besides its arguments.
+TRACED_S = 3.0
 
 
 def admit(op: Op) -> None:
@@ -106,8 +110,30 @@ def _check_symbols(point: Point) -> None:
 def _check_state(point: Point) -> None:
     """Raise ``ValueError`` for an op that uses variables, or draws random numbers that differ in each call.
 
-    Both the function and its gradient are traced, at an example; requests and checks report other errors of a trace.
+    Both the function and its gradient are traced, at an example; requests and checks report other errors of a trace. A
+    trace that does not end in ``TRACED_S`` is ended where it can be: a request refuses variables too.
     """
+    found = list[BaseException | None]()
+
+    def examine() -> None:
+        try:
+            found.append(_state_fault(point))
+        except BaseException as error:  # noqa: BLE001 - raised below
+            found.append(error)
+
+    thread = threading.Thread(target=examine, name="admission", daemon=True)
+    thread.start()
+    thread.join(TRACED_S)
+    if not found:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+    elif isinstance(found[0], StateFault):
+        raise ValueError(str(found[0])) from found[0]
+    elif found[0] is not None:
+        raise found[0]
+
+
+def _state_fault(point: Point) -> StateFault | None:
+    """Return what an op's function or gradient uses and does not declare, in a trace at an example."""
     slots = point.op.inputs
     specs = [tf.TensorSpec(point.inputs[slot.name].shape, point.spec.inputs.dtypes[slot.name]) for slot in slots]
 
@@ -119,12 +145,11 @@ def _check_state(point: Point) -> None:
     try:
         with refusing_new_variables():  # here for those that a page makes outside of the graph
             graph = tf.function(examined, input_signature=specs, autograph=False).get_concrete_function().graph
-        fault = variable_fault(graph) or random_fault(graph)
-        forget_gradients(graph)
-    except StateFault as error:
-        fault = error
-    if fault is not None:
-        raise ValueError(str(fault)) from fault
+    except StateFault as fault:
+        return fault
+    fault = variable_fault(graph) or random_fault(graph)
+    forget_gradients(graph)
+    return fault
 
 
 def _forward(point: Point, xs: Sequence[Tensor]) -> list[Tensor]:
