@@ -39,11 +39,13 @@ def test_products_go_to_the_process_that_has_the_forward_pass(fleet: Fleet) -> N
 def test_a_process_that_dies_is_replaced_by_the_inputs(fleet: Fleet) -> None:
     x = np.array([0.5, 2.0])
     with pullback.Client(f"http://{HOST}:{fleet.port}") as client, client.op("patient").linearize(x) as at:
-        dead = fleet.members[holder(fleet, at.id)]
+        lost = at.id
+        dead = fleet.members[holder(fleet, lost)]
         dead.service.process.kill()
         dead.service.wait()
         np.testing.assert_allclose(at.vjp().gradients["x"], 3 * x**2 + 0.5)
-        assert at.id is None
+        assert at.id != lost
         fleet.balancer.wait_for(DOWN, dead.name)
         dead.start()
         fleet.balancer.wait_for(UP, dead.name)
+        np.testing.assert_allclose(at.vjp().gradients["x"], 3 * x**2 + 0.5)
