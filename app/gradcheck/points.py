@@ -18,7 +18,7 @@ NEAR = (2.0**-6, 2.0**-8, 2.0**-11, 2.0**-15, 2.0**-20)
 ELEMENTWISE, OUTSIDE = (1.0, -1.0), (-40.0, -10.0, 10.0, 40.0)
 
 # How often a special number is in a row; and the most points of an elementwise op where all inputs have special ones.
-TWICE, COMBINED = 2, 32
+TWICE, COMBINED = 2, 48
 # How far numbers are moved off those of ``Op.sample``, relative to their size.
 OFF = 2.0**-10
 
@@ -105,7 +105,8 @@ def _combined(
     """Yield points of an elementwise op where all inputs have special numbers: all combinations, or some."""
     every = list(itertools.product(*choices.values())) if len(choices) > 1 else []
     slots = {slot.name: slot for slot in op.inputs}
-    for i in map(int, rng.permutation(len(every))[:COMBINED]):
+    drawn = sorted(map(int, rng.permutation(len(every))), key=lambda i: len(set(every[i])))  # equal numbers first
+    for i in drawn[:COMBINED]:
         numbers = zip(choices, every[i], strict=True)
         yield {
             **draw(op, attrs, dtype, rng, THREES),

@@ -222,7 +222,7 @@ MUTANTS = (
     Mutant("points.py", "ranks < TWICE, 0.0", "ranks < 0, 0.0", ("TensorFlow's product of rows with two zeros",)),
     Mutant(
         "points.py",
-        "TWICE, COMBINED = 2, 32",
+        "TWICE, COMBINED = 2, 48",
         "TWICE, COMBINED = 2, 0",
         ("no mixed second order where both inputs are 0",),
     ),
