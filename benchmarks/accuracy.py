@@ -10,18 +10,16 @@ between the two marker lines of the part.
 
 import math
 import statistics
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numdifftools
 import numpy as np
 from scipy import differentiate
 
-from benchmarks.pages import marked, replace
+from benchmarks.pages import publish
 from pullback.gradcheck.numeric import Status, slopes
 from tests.gradcheck.functions import BARS, CONFIDENTLY_WRONG, FUNCTIONS, UNIT, Function, scale
 
@@ -209,10 +207,7 @@ def main() -> None:
     # The functions are evaluated outside their domains too; the results are counted.
     with np.errstate(all="ignore"):
         text = part()
-    if pages := sys.argv[1:]:
-        replace(Path(pages[0]), PART, text)
-    else:
-        print(marked(PART, text), end="")
+    publish(PART, text)
 
 
 if __name__ == "__main__":

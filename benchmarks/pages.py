@@ -1,5 +1,6 @@
 """Markdown: tables, and the generated parts of pages."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,14 @@ def marked(name: str, text: str) -> str:
     """Return text between the lines that mark the part of a page."""
     begin, end = _marks(name)
     return f"{begin}\n\n{text}\n\n{end}\n"
+
+
+def publish(name: str, text: str) -> None:
+    """Print a part, or write it into the page that the command line names."""
+    if pages := sys.argv[1:]:
+        replace(Path(pages[0]), name, text)
+    else:
+        print(marked(name, text), end="")
 
 
 def replace(page: Path, name: str, text: str) -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from app.autodiff.sparse_matrices import Matrix, hessian, jacobian, nonzeros
 from app.autodiff.sparsity import Sparsity, colored
 from app.autodiff.sparsity_search import find
 from app.tensors.json import decode
-from benchmarks.pages import marked, replace, table
+from benchmarks.pages import publish, table
 from ops import Array, Example, Input, Op, Output, Tensor
 
 T = TypeVar("T")
@@ -165,11 +164,7 @@ def part() -> str:
 
 def main() -> None:
     """Print the part, or write it into the named page."""
-    text = part()
-    if pages := sys.argv[1:]:
-        replace(Path(pages[0]), PART, text)
-    else:
-        print(marked(PART, text), end="")
+    publish(PART, part())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far the work of a request has got, for who follows it: a job has a follower, and other requests have none."""
+"""The progress of a request. A job has a follower, which receives it; other requests have none."""
 
 from contextvars import ContextVar
 from typing import Protocol
@@ -7,19 +7,19 @@ from app.execution.calls import Call
 
 
 class Follower(Protocol):
-    """Is told how far the work of a request has got."""
+    """Receives the progress of a request."""
 
     def progress(self, done: int, total: int) -> None:
-        """So many of the parts of the work are done."""
+        """Receive how many of the ``total`` parts of the work are ``done``."""
         ...
 
     def portion(self, call: Call) -> None:
-        """A portion of ``Portioned`` work is done."""
+        """Receive a call after each portion of its ``Portioned`` work."""
         ...
 
 
 FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
-"""Who follows the request that this task answers."""
+"""The follower of the request that this task answers."""
 
 
 def note_progress(done: int, total: int) -> None:

@@ -169,7 +169,7 @@ class Target:
     def _further(self, rng: np.random.Generator) -> Iterator[Sample]:
         """Yield a sample whose dimensions all have different sizes, or samples that ``Op.sample`` does not draw.
 
-        Those are left out where only the op's author can know that they are no inputs of it.
+        The latter count only where the op accepts them and its values are those of its reference.
         """
         draw = (self.op, self.attrs, self.widest, rng)
         if self.op.sample is None:

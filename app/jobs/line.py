@@ -29,7 +29,7 @@ PAUSE_S = 2.0
 # How long a process without a job is kept.
 KEPT_S = 60.0
 FIRST_ERROR = 400
-# How often who follows a job looks at it, and how often it is told that nothing has changed.
+# The seconds between two looks at a job whose events a client reads, and after which it gets an unchanged state.
 FOLLOW_S, BEAT_S = 0.25, 10.0
 
 
@@ -122,7 +122,7 @@ class JobLine:
         return await self.call(lambda store: store.states(names, key))
 
     async def events(self, name: str, key: str) -> AsyncGenerator[State]:
-        """Yield the state of a job of a key as it changes, until the job has ended, and in between that it lives.
+        """Yield the state of a job of a key as it changes, and every ``BEAT_S``, until the job has ended.
 
         Raises the errors of ``JobStore.states``.
         """
@@ -231,7 +231,7 @@ class JobLine:
             return lambda store: store.fail(claim, "the service failed; its log has the details")
 
     async def _follow(self, claim: Claim, news: Progress | PartOfAnswer) -> None:
-        """Note how far a job has got; a part of its answer for which there is no room is not kept."""
+        """Keep the progress of a job, and the parts of its answer for which the store has room."""
         with suppress(TooManyRequests, Overloaded):
             if isinstance(news, Progress):
                 await self.call(lambda store: store.note(claim, news))

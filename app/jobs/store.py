@@ -173,7 +173,7 @@ class JobStore:
     def add_part(self, claim: Claim, part: PartOfAnswer) -> None:
         """Keep a part of the answer of a job that this process runs; an earlier run may have made it.
 
-        Raises ``TooManyRequests`` or ``Overloaded`` where there is no room for it.
+        Raises ``TooManyRequests`` or ``Overloaded`` if the store has no room for it.
         """
         with self._database.transaction() as db:
             if not self._runs(db, claim):

@@ -26,7 +26,7 @@ from ops import Array
 
 # How long a portion lasts, but for the call that it is in: others have their turns in between.
 PORTION_S = 0.05
-# How many parts of an answer are told as they come, at the most.
+# The most parts of an answer that a follower receives before the whole.
 PARTS = 100
 # The most points of an answer that may have failed: their errors take about a kilobyte each.
 MOST_FAILED = 10_000

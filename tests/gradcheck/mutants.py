@@ -377,6 +377,7 @@ MUTANTS = (
     Mutant("checks/linearity.py", "{name: np.ones_like(dy)", "{name: dy", ("another formula for cotangents of 1",)),
     Mutant("checks/finite.py", "expected & (value != 0)", "False", ("a gradient for NaN that forward leaves out",)),
     Mutant("checks/finite.py", "*huge, *hidden]", "*huge]", ("NaN in the gradient of rows without it",)),
+    Mutant("target.py", "or is_as_reference(point, outputs)", "or True", ("picked_by_one_hot",)),
     Mutant("points.py", "1 + OFF * ", "1 + 0 * ", ("a slope that is right for symmetric matrices",)),
     Mutant("points.py", "np.full_like(x, rng.choice(np.ravel(x)))", "x", ("equal indices that overwrite each other",)),
     Mutant("points.py", "name: -1 - x", "name: x", ("negative indices that are dropped",)),

@@ -201,6 +201,18 @@ OPS = collected(
             validate=indices_below(3),
         )
     ),
+    # Without ``validate``: the author's sample alone says that no index is negative, and only then do the two agree.
+    Hard(
+        structured(
+            "picked_by_one_hot",
+            lambda x, index: tf.linalg.matvec(tf.one_hot(index, tf.size(x), dtype=x.dtype), x),
+            lambda x, index: x[index],
+            {"x": [1.0, -2.0, 0.5], "index": [0, 2, 2]},
+            inputs=(Input("x", WIDE, ("N",)), Input("index", ("int32",), ("M",), differentiable=False)),
+            outputs=(Output("y", WIDE, ("M",)),),
+            sample=lambda rng, dtype, attrs: {"x": rng.uniform(-3, 3, 4), "index": rng.integers(0, 4, 3)},
+        )
+    ),
     Hard(
         structured(
             "bilinear",
