@@ -1,7 +1,6 @@
 """Evaluations of ops with rows, at points and with directions of all numbers."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,6 @@ CPU = "/device:CPU:0"
 
 
 REGISTRY = discover().ops
-
-
-CORPUS = Path(__file__).parents[1] / "rows"
 
 
 def point(op: Op, inputs: Mapping[str, Array], dtype: str = "", mode: str = "graph", attrs: Any = None) -> Point:

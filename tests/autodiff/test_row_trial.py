@@ -1,7 +1,6 @@
 """The trial of rows: what is not independent shares no call."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,9 @@ from app.autodiff.row_trial import BESIDE
 from app.errors import Unprocessable
 from app.runtime import modes
 from ops import Array, Attrs, Input, Op, Tensor
-from pullback.ops._pages import load_page
-from tests.autodiff.evaluations import CORPUS, REGISTRY, evaluation, of_rows, point
+from tests.autodiff.evaluations import REGISTRY, evaluation, of_rows, point
 from tests.gradcheck.wrong.making import BOTH, rows
-
-INDEPENDENT, SEEMING = (sorted((CORPUS / folder).glob("*.py")) for folder in ("independent", "seeming"))
-
+from tests.rows.corpus import CORPUS, INDEPENDENT, SEEMING
 
 KINDS = ("forward", "vjp", "gradients", "hvp")
 
@@ -52,32 +48,32 @@ def verdicts(op: Op, kinds: Sequence[str]) -> list[str]:
 SLOW = ("row_expm", "row_map", "row_spline")
 
 
-def some(paths: Sequence[Path]) -> list[Any]:
-    """Return the pages as parameters; three of four, and those that are slow, are for the thorough tests."""
+def some(ops: Mapping[str, Op]) -> list[Any]:
+    """Return the ops as parameters; three of four, and those that are slow, are for the thorough tests."""
     return [
-        pytest.param(path, id=path.stem, marks=pytest.mark.thorough if i % 4 or path.stem in SLOW else ())
-        for i, path in enumerate(paths)
+        pytest.param(op, id=name, marks=pytest.mark.thorough if i % 4 or name in SLOW else ())
+        for i, (name, op) in enumerate(sorted(ops.items()))
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", some(INDEPENDENT))
-def test_independent_rows_share_calls(path: Path) -> None:
-    found = set(verdicts(load_page(path), KINDS))
-    assert found <= {BESIDE, "refused"} if path.stem in JOINED_BY_TENSORFLOW else found == {""}
+@pytest.mark.parametrize("op", some(INDEPENDENT))
+def test_independent_rows_share_calls(op: Op) -> None:
+    found = set(verdicts(op, KINDS))
+    assert found <= {BESIDE, "refused"} if op.name in JOINED_BY_TENSORFLOW else found == {""}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", some(SEEMING))
+@pytest.mark.parametrize("op", some(SEEMING))
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
-def test_rows_that_only_seem_independent_share_no_call(path: Path) -> None:
-    assert any(verdicts(load_page(path), KINDS)) == (path.stem not in RIGHT_IN_CALLS)
+def test_rows_that_only_seem_independent_share_no_call(op: Op) -> None:
+    assert any(verdicts(op, KINDS)) == (op.name not in RIGHT_IN_CALLS)
 
 
 @pytest.mark.parametrize("name", ["after_nan", "after_huge", "alternating", "first_row", "after_twins", "many_rows"])
 def test_some_rows_that_only_seem_independent(name: str) -> None:
     """One for each kind of batch that shows it."""
-    assert all(verdicts(load_page(CORPUS / "seeming" / f"{name}.py"), ["forward"]))
+    assert all(verdicts(CORPUS[name], ["forward"]))
 
 
 def positive(x: Tensor) -> Tensor:
@@ -196,7 +192,7 @@ def test_a_special_row_must_not_depend_on_others() -> None:
 
 def test_an_index_out_of_range_must_not_lead_into_other_rows() -> None:
     """In XLA, the gradient of a batched gather adds what belongs to an index beyond its row to the next one."""
-    op = load_page(CORPUS / "independent" / "row_gather.py")
+    op = CORPUS["row_gather"]
     example = op.examples[0]
     one = evaluation("gradients", point(op, example.inputs, mode="xla"))
     compute([one])

@@ -14,6 +14,7 @@ import pytest
 from tests.http.native_client import BINARY, JSON, array, ask, fault, post, problem
 from tests.http.test_binary import decode, encode
 from tests.patience import PATIENCE_S
+from tests.rows.corpus import write_pages
 
 COUNT = 3
 
@@ -115,8 +116,8 @@ def test_the_other_points_are_answered_on_request(plugged: httpx.Client) -> None
     assert document["detail"].startswith("point 0: ")
 
 
-def test_points_whose_rows_share_no_call_after_all(start: Any) -> None:
-    folder = Path(__file__).parents[1] / "rows" / "seeming"
+def test_points_whose_rows_share_no_call_after_all(start: Any, tmp_path: Path) -> None:
+    folder = write_pages(tmp_path, ["batch_norm"])
     x = [[[float(i + j)] * 3 for j in range(2)] for i in range(5)]
     with start(OPS_PATH=str(folder)).wait_until_ready().client() as client:
         many = ask(client, "batch_norm", "forward", inputs={"x": x}, points=True)  # the first request tries the rows

@@ -5,7 +5,6 @@ divided by that of the padding. These answers may differ from others by rounding
 """
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,22 +16,6 @@ from tests.http.native_client import array
 # Differences from rounding, as a share of the largest number of a tensor and of the request: large numbers may cancel.
 ROUNDING = {"float64": 1e-7, "float32": 1e-2}
 NARROW = 0.25
-PAGE = """from dataclasses import replace
-
-from {module} import OP as DECLARED
-
-OP = replace(DECLARED, batching="none")
-"""
-
-
-def write_pages(folders: dict[str, Path], to: Path) -> None:
-    """Write a page without ``batching`` for each page of the folders, which are given by the name of their package."""
-    to.mkdir(parents=True, exist_ok=True)
-    for path in to.glob("*.py"):
-        path.unlink()
-    for package, folder in folders.items():
-        for path in folder.glob("*.py"):
-            (to / path.name).write_text(PAGE.format(module=f"{package}.{path.stem}"))
 
 
 def is_close(answer: tuple[int, bytes], alone: tuple[int, bytes], largest: float = 0.0) -> bool:

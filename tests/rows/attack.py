@@ -14,7 +14,7 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -23,16 +23,14 @@ import httpx
 import numpy as np
 from rich.console import Console
 
-from ops import discover
+from ops import Op, discover
 from tests.conftest import Service
-from tests.rows.alone import is_close, write_pages
+from tests.rows.alone import is_close
 from tests.rows.cases import Case, Kind, cases_of, comparable, kinds_of
+from tests.rows.corpus import CORPUS, INDEPENDENT, SEEMING, write_pages
 from tests.rows.replay import Lost, comparing, replay
 from tests.rows.tallies import AGAIN, FOLDER, Tallies, Tally, count_calls, report
 
-HERE = Path(__file__).parent
-FOLDERS = (HERE / "independent", HERE / "seeming")
-PACKAGES = {f"tests.rows.{folder.name}": folder for folder in FOLDERS}
 # Registered ops besides the corpus: some with a leading axis, and some that are elementwise.
 BESIDE = ("safe_norm", "softmax_cross_entropy", "self_adjoint_eig", "clip_gradient", "log1pexp", "square")
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
@@ -44,14 +42,16 @@ RECORDED_AT_ONCE, LIMIT_S, DEADLINE_S = 8, 600.0, "3600"
 ENOUGH = 1000
 
 
-def drawn(seed: int, names: Sequence[str], kinds: int, values: int, folders: Sequence[Path] = FOLDERS) -> list[Case]:
+def drawn(seed: int, names: Sequence[str], kinds: int, values: int) -> list[Case]:
     """Draw ``values`` requests of each of ``kinds`` kinds of every op; only those of ``names``, if there are any."""
-    registry = discover(folders)
-    pages = {path.stem for folder in folders for path in folder.glob("*.py")}
-    known = sorted(pages | {name for name in BESIDE if name in registry.ops})
-    if unknown := set(names or known) - set(registry.ops):
+    known = {**CORPUS, **discover().ops}
+    if unknown := set(names) - set(known):
         raise SystemExit(f"expected ops that can be loaded, got {', '.join(sorted(unknown))}")
-    ops = [registry.ops[name] for name in names or known]
+    return drawn_of([known[name] for name in names or sorted({*CORPUS, *BESIDE})], seed, kinds, values)
+
+
+def drawn_of(ops: Iterable[Op], seed: int, kinds: int, values: int) -> list[Case]:
+    """Draw ``values`` requests of each of ``kinds`` kinds of some ops."""
     found = list[Case]()
     for op in ops:
         rng = np.random.default_rng([seed, *op.name.encode()])
@@ -59,12 +59,11 @@ def drawn(seed: int, names: Sequence[str], kinds: int, values: int, folders: Seq
     return found
 
 
-def started(stack: ExitStack, name: str, folders: Sequence[Path] = FOLDERS, **settings: str) -> Service:
+def started(stack: ExitStack, name: str, pages: Path, **settings: str) -> Service:
     """Start a service with plug-ins on a free port; its log is in ``build/rows``."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     log: IO[bytes] = stack.enter_context((FOLDER / f"{name}.log").open("w+b"))
-    path = ":".join(map(str, folders))
-    service = Service.launched(log, OPS_PATH=path, DEADLINE_S=DEADLINE_S, STRICT="1", **settings)
+    service = Service.launched(log, OPS_PATH=str(pages), DEADLINE_S=DEADLINE_S, STRICT="1", **settings)
     stack.callback(service.close)
     return service
 
@@ -153,11 +152,11 @@ def run(given: argparse.Namespace, console: Console) -> int:
     until, status = time.monotonic() + 60 * given.minutes, 0
     with ExitStack() as stack:
         # Neither warms up: which traces there are must not depend on time.
-        write_pages(PACKAGES, FOLDER / "alone")
+        pages, alone_pages = write_pages(FOLDER / "pages"), write_pages(FOLDER / "alone", corpus="ALONE")
         services = [
-            started(stack, "reference", EXPRESS="0"),
-            started(stack, "tested"),
-            started(stack, "unjoined", [FOLDER / "alone"], EXPRESS="0"),
+            started(stack, "reference", pages, EXPRESS="0"),
+            started(stack, "tested", pages),
+            started(stack, "unjoined", alone_pages, EXPRESS="0"),
         ]
         cases = drawn(given.seed, given.ops, given.kinds, given.values)
         console.print(f"{len(cases)} distinct requests with --seed {given.seed}; logs and findings go to build/rows/")
@@ -171,7 +170,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
             console.print(f"[red]The attack ended early: {error}[/]")
             status = 1
         console.print(f"{tallies.requests} requests in {time.monotonic() - began:.0f} s", highlight=False)
-    report(console, tallies, {path.stem: folder.name for folder in FOLDERS for path in folder.glob("*.py")})
+    report(console, tallies, dict.fromkeys(INDEPENDENT, "independent") | dict.fromkeys(SEEMING, "seeming"))
     return int(status or tallies.differences > 0)
 
 

@@ -1,10 +1,15 @@
-"""What several pages of the corpus share."""
+"""What several ops of the corpus share."""
+
+from functools import partial
 
 import numpy as np
 
 from ops import Array, Attrs
+from tests.gradcheck.wrong.making import BOTH, rows
 
 SQUARE = ("N", "M", "M")
+rows_of = partial(rows, dtypes=BOTH)
+seeming = partial(rows, reference=None, dtypes=BOTH)
 
 
 def apart(rng: np.random.Generator, dtype: str, attrs: Attrs) -> dict[str, Array]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pullback.ops._pages import load_page
 from tests.conftest import Start
 from tests.patience import PATIENCE_S
 from tests.rows import attack, cases
 from tests.rows.alone import is_close
-from tests.rows.attack import FOLDERS, drawn
+from tests.rows.attack import drawn, drawn_of
 from tests.rows.cases import Case, comparable
+from tests.rows.corpus import CORPUS, write_pages
 from tests.rows.tallies import AGAIN, Tallies
 
 # y = x + 2: in the service under test, the last bit of the 2 differs.
@@ -52,9 +53,9 @@ def attacked(some: Sequence[Case], reference: int, tested: int, requests: int) -
 
 
 @pytest.mark.slow
-def test_answers_do_not_depend_on_the_load(start: Start) -> None:
-    path = os.pathsep.join(map(str, FOLDERS))
-    services = [start(OPS_PATH=path, STRICT="1", EXPRESS=fast) for fast in "01"]
+def test_answers_do_not_depend_on_the_load(start: Start, tmp_path: Path) -> None:
+    pages = str(write_pages(tmp_path, [name for name in SOME if name in CORPUS]))
+    services = [start(OPS_PATH=pages, STRICT="1", EXPRESS=fast) for fast in "01"]
     reference, tested = (service.wait_until_ready().port for service in services)
     tallies = attacked(drawn(1, SOME, 3, 6), reference, tested, 800)
     assert tallies.differences == 0, {name: tally.differences[:2] for name, tally in tallies.of.items()}
@@ -68,9 +69,10 @@ def test_a_last_bit_is_found(start: Start, tmp_path: Path) -> None:
     for folder, constant in zip(folders, ("2.0", "2.0000000000000004"), strict=True):
         folder.mkdir()
         (folder / "shifted.py").write_text(PAGE.format(constant=constant))
+    shifted = load_page(folders[0] / "shifted.py")
     services = [start(OPS_PATH=str(folder)) for folder in folders]
     reference, tested = (service.wait_until_ready().port for service in services)
-    tally = attacked(drawn(1, ["shifted"], 1, 4, folders[:1]), reference, tested, 40).of["shifted"]
+    tally = attacked(drawn_of([shifted], 1, 1, 4), reference, tested, 40).of["shifted"]
     assert tally.requests == 40
     assert len(tally.differences) > 20
     assert tally.also_alone == AGAIN

@@ -12,11 +12,9 @@ import tensorflow as tf
 from app.autodiff.admission import admit
 from app.autodiff.draws import draw
 from ops import Array, Op, discover, many
-from pullback.ops._pages import load_page
 from tests.gradcheck.checking import failed, report
+from tests.rows.corpus import CORPUS, INDEPENDENT, SEEMING, write_pages
 
-HERE = Path(__file__).parent
-INDEPENDENT, SEEMING = (sorted((HERE / folder).glob("*.py")) for folder in ("independent", "seeming"))
 # Several counts, because some ops join rows only where there are many of them.
 COUNTS = (6, 40)
 # What a few rows have, so that ops which join rows only after such a number show it.
@@ -118,20 +116,18 @@ def _if_any(op: Op, at: At) -> list[Array] | None:
         return None
 
 
-def test_all_pages_load() -> None:
-    registry = discover([HERE / "independent", HERE / "seeming"], admit)
+def test_all_ops_are_admitted(tmp_path: Path) -> None:
+    registry = discover([write_pages(tmp_path)], admit)
     assert registry.unavailable == ()
-    assert {path.stem for path in (*INDEPENDENT, *SEEMING)} <= set(registry.ops)
+    assert set(CORPUS) <= set(registry.ops)
     assert len(INDEPENDENT) >= 32
     assert len(SEEMING) >= 16
-    declared = {registry.ops[path.stem].batching for path in (*INDEPENDENT, *SEEMING)}
-    assert declared == {"leading_axis", "leading_axes"}
+    assert {op.batching for op in CORPUS.values()} == {"leading_axis", "leading_axes"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", INDEPENDENT, ids=lambda path: path.stem)
-def test_independent_rows_are_independent_and_deterministic(path: Path) -> None:
-    op = load_page(path)
+@pytest.mark.parametrize("op", INDEPENDENT.values(), ids=INDEPENDENT)
+def test_independent_rows_are_independent_and_deterministic(op: Op) -> None:
     for at in probes(op, special=False):
         assert not joins_rows(op, at)
         for first, again in zip(results(op, at), results(op, at), strict=True):
@@ -139,15 +135,14 @@ def test_independent_rows_are_independent_and_deterministic(path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("path", INDEPENDENT, ids=lambda path: path.stem)
-def test_independent_ops_pass_all_checks(path: Path) -> None:
-    document = report(load_page(path))
+@pytest.mark.parametrize("op", INDEPENDENT.values(), ids=INDEPENDENT)
+def test_independent_ops_pass_all_checks(op: Op) -> None:
+    document = report(op)
     assert document["verdict"] == "pass", failed(document)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SEEMING, ids=lambda path: path.stem)
+@pytest.mark.parametrize("op", SEEMING.values(), ids=SEEMING)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
-def test_seeming_rows_depend_on_others(path: Path) -> None:
-    op = load_page(path)
+def test_seeming_rows_depend_on_others(op: Op) -> None:
     assert any(joins_rows(op, at) for at in probes(op, special=True))
