@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from pullback.dtypes import Array
+from pullback.findings import Check
 from pullback.gradcheck import floats
-from pullback.reports import Check, Report
+from pullback.reports import Report
 
 FORMAT = "pullback baseline 1"
 WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")

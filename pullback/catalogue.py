@@ -1,8 +1,13 @@
 """The catalogue of ops: a summary of each, and the full contract of one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pullback.html.style import STYLE
+from pullback.html.tree import element, header, markup, row
+
+TITLES = ("", "name", "shape", "gradient", "meaning")
 
 
 @dataclass(frozen=True)
@@ -125,19 +130,44 @@ class Contract(OpSummary):
     parameters_digest: str | None = None
 
     def __repr__(self) -> str:
-        from pullback.html.contract import signature  # noqa: PLC0415 - it imports this module
-
         return f"Contract({signature(self)}: {self.summary})"
 
     def _repr_html_(self) -> str:
-        from pullback.html.contract import html_of  # noqa: PLC0415 - it imports this module
-
         return html_of(self)
 
     @property
     def attr_schemas(self) -> Mapping[str, Any]:
         """The JSON Schema of each attribute, by name."""
         return (self.attrs or {}).get("properties", {})
+
+
+def signature(contract: Contract) -> str:
+    """Return an op with its inputs, attributes and outputs: ``f(x[...], optional?[M]) -> y[...]``."""
+    inputs = [*map(_slot, contract.inputs), *(f"{name}=" for name in contract.attr_schemas)]
+    return f"{contract.name}({', '.join(inputs)}) -> {', '.join(map(_slot, contract.outputs))}"
+
+
+def html_of(contract: Contract) -> str:
+    """Return a contract as HTML: what the op computes, and its inputs, outputs and attributes."""
+    sides: list[tuple[str, Sequence[Slot]]] = [("input", contract.inputs), ("output", contract.outputs)]
+    rows = [
+        row((kind, slot.name, _shape(slot), "yes" if slot.differentiable else "none", slot.doc))
+        for kind, slots in sides
+        for slot in slots
+    ]
+    rows += [
+        row(("attribute", name, "", "", str(schema.get("description", ""))))
+        for name, schema in contract.attr_schemas.items()
+    ]
+    facts = f"{contract.mechanism}; dtypes {', '.join(contract.dtypes)}; modes {', '.join(contract.modes)}"
+    parts = [
+        element("h3", signature(contract)),
+        element("p", contract.summary),
+        element("p", contract.doc.replace("``", ""), class_="dim"),
+        element("table", header(TITLES, len(TITLES)), element("tbody", *rows)),
+        element("p", facts, class_="dim"),
+    ]
+    return markup(element("div", element("style", STYLE), *parts, class_="pullback"))
 
 
 def listed(document: Mapping[str, Any]) -> list[ListedOp]:
@@ -190,3 +220,11 @@ def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:
 def _input(slot: Mapping[str, Any]) -> InputSlot:
     low, high = slot["domain"]
     return InputSlot(**_slot_fields(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])
+
+
+def _slot(slot: Slot) -> str:
+    return slot.name + ("?" if slot.optional else "") + _shape(slot)
+
+
+def _shape(slot: Slot) -> str:
+    return f"[{', '.join(map(str, slot.shape))}]"

@@ -12,10 +12,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from pullback import calls
 from pullback.calls import Call
-from pullback.catalogue import Contract
+from pullback.catalogue import Contract, html_of
 from pullback.coroutines import run
 from pullback.errors import PullbackError
-from pullback.html.contract import html_of
 from pullback.jobs import AsyncJob, BaseJob, Job, Started, deferred
 from pullback.limits import Limit
 from pullback.op_calls import OpCall

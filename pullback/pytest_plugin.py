@@ -16,8 +16,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pullback.calls import CheckOptions
+    from pullback.findings import Check
     from pullback.local_checks import LocalChecks
-    from pullback.reports import Check, Report
+    from pullback.reports import Report
 
 CHECKS = (
     *("contract", "declarations", "mutation", "determinism", "retrace", "batching", "value", "derivative", "second"),
@@ -138,7 +139,7 @@ def check_page(checker: "LocalChecks", page: Path, options: "CheckOptions") -> "
 def text_of(op: str, checks: "Iterable[Check]") -> Iterator[str]:
     """Yield the lines of findings, as ``pullback check`` prints them."""
     from pullback.cli.findings import lines  # noqa: PLC0415 - pytest loads this module in runs without a page
-    from pullback.places import place  # noqa: PLC0415
+    from pullback.findings import place  # noqa: PLC0415
 
     for check in checks:
         yield f"{check.verdict.upper()} {op} {place(check)}"

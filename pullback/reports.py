@@ -1,105 +1,17 @@
 """The results of gradient checks, and the events of a stream of them."""
 
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from pullback.counted import counted
 from pullback.errors import problem
-
-SHOWN = ("fail", "error", "inconclusive")
-"""The verdicts of the checks that a report shows one by one."""
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The element of a gradient with the largest error, beside its expected value.
-
-    ``error_bar`` is the difference that is allowed, ``x`` the input there; ``index`` is ``None`` along a random
-    direction.
-    """
-
-    index: tuple[int, ...] | None
-    x: float | None
-    analytic: float
-    numeric: float
-    error_bar: float
-    absolute: float
-    relative: float
-    ulps: float
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place where a finding holds."""
-
-    attrs: Mapping[str, Any]
-    mode: str
-    dtype: str
-    device: str
-    order: int | None
-    output: str | None
-    input: str | None
-
-
-@dataclass(frozen=True, repr=False)
-class Check:
-    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
-
-    ``digits`` counts those that are right by the digits that the error bar leaves.
-
-    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
-
-    A ``note`` is about a doubtful declaration of the op; its verdict is pass, or fail with ``strict_claims``.
-
-    A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
-    """
-
-    check: str
-    verdict: str
-    sentence: str
-    order: int | None
-    output: str | None
-    input: str | None
-    attrs: Mapping[str, Any]
-    mode: str
-    dtype: str
-    device: str
-    points: int
-    evaluations: int
-    seconds: float
-    inconclusive: Mapping[str, int]
-    worst: Worst | None
-    places: list[Place]
-    reproduce: str | None = None
-    shows: str | None = None
-    note: bool = False
-    digits: Mapping[int, int] = field(default_factory=dict[int, int])
-
-    def __repr__(self) -> str:
-        from pullback.places import place  # noqa: PLC0415 - it imports this module
-
-        return f"Check({place(self)}: {self.verdict}: {self.sentence})"
-
-    @property
-    def compared(self) -> int:
-        """How many of the points could be compared."""
-        return self.points - sum(self.inconclusive.values())
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How many of the numbers of a check, of one order and dtype, could be compared.
-
-    ``digits`` counts those that are right by the digits that the error bar leaves.
-    """
-
-    check: str
-    order: int | None
-    dtype: str
-    points: int
-    compared: int
-    digits: Mapping[int, int] = field(default_factory=dict[int, int])
+from pullback.findings import SHOWN, Check, Coverage, Place, Worst
+from pullback.html.findings import findings, verdict
+from pullback.html.style import STYLE
+from pullback.html.tree import element, markup
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,17 +34,28 @@ class Report:
     coverage: list[Coverage] = field(default_factory=list[Coverage])
 
     def __repr__(self) -> str:
-        findings = [repr(check) for check in self.checks if check.verdict in SHOWN or check.note]
-        return "\n  ".join([f"Report({self.verdict}: {self.sentence})", *findings])
+        told = [repr(check) for check in self.checks if check.verdict in SHOWN or check.note]
+        return "\n  ".join([f"Report({self.verdict}: {self.sentence})", *told])
 
     def _repr_html_(self) -> str:
-        from pullback.html.report import fragment  # noqa: PLC0415 - it imports this module
-
-        return fragment(self)
+        return markup(element("div", element("style", STYLE), *section(self), class_="pullback"))
 
     def count(self, verdict: str) -> int:
         """Return the number of checks with this verdict."""
         return sum(check.verdict == verdict for check in self.checks)
+
+
+def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
+    """Return the report as elements of a page; ``anchor`` is the id that links lead to."""
+    facts = f"{counted(report.points, 'number')}, {counted(report.evaluations, 'evaluation')}, {report.seconds:.2f} s"
+    parts = [
+        element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
+        element("p", report.sentence),
+        element("p", f"{facts}, seed {report.seed}", class_="dim"),
+    ]
+    if scope := report.document.get("scope"):
+        parts.append(element("p", str(scope), class_="dim"))
+    return [*parts, *findings(report.checks)]
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,30 @@ LEAVES = {
     "app.settings": (),
     "app.tensors": ("app.tensors", "app.errors"),
 }
+# The imports inside functions, with "*" for those by a name that is known at run time. They load late what takes long,
+# what is optional, or what a user names.
+DEFERRED = {
+    "app.__main__": {"app.reloader.Reloader", "app.serving"},  # TensorFlow
+    "app.execution.fork_server": {"*"},  # the process of jobs, which is the whole application
+    "app.main": {"*"},  # the protocols of the settings
+    "pullback.arrays": {"ml_dtypes"},
+    "pullback.blocking_network": {"pullback.limited_transport.LimitedTransport"},
+    "pullback.cli.saves": {"watchfiles.watch"},
+    "pullback.ops._models": {"*"},  # Keras
+    "pullback.ops._pages": {"*"},  # the pages of ops
+    "pullback.pytest_plugin": {  # in runs of pytest without a page
+        "pullback.cli.findings.lines",
+        "pullback.cli.reproduction.runnable_without_service",
+        "pullback.findings.place",
+        "pullback.local_checks.LocalChecks",
+        "pullback.ops.load_page",
+        "pullback.reports.Report",
+        "pullback.reports.Start",
+    },
+    "pullback.servers.ase": {"*"},  # the calculator of the user
+    "pullback.sparse": {"scipy.sparse"},
+    "pullback.torch": {"ml_dtypes"},
+}
 EMPTY_NAMES = re.compile(r"(utils?|helpers?|common|misc|schemas?|managers?|services?)")
 
 REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|crates\.io")
@@ -79,11 +103,11 @@ Files = Mapping[str, str]
 
 
 class Import(NamedTuple):
-    """One name that a module imports: its line, and whether importing the module runs the import."""
+    """One name that a module imports, "*" if it is known at run time: its line, and whether a function imports it."""
 
     name: str
     line: int
-    on_import: bool
+    is_deferred: bool
 
 
 def python_modules() -> Modules:
@@ -108,19 +132,21 @@ def text_files() -> Files:
 def imports(source: str, module: str) -> Iterator[Import]:
     """Yield all imports of a module at any depth, ``from a import b`` as ``a.b``."""
 
-    def visit(node: ast.AST, on_import: bool) -> Iterator[Import]:
+    def visit(node: ast.AST, is_deferred: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Import):
-                yield from (Import(alias.name, child.lineno, on_import) for alias in child.names)
+                yield from (Import(alias.name, child.lineno, is_deferred) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 parents = module.split(".")[: -child.level] if child.level else []
                 base = ".".join([*parents, *([child.module] if child.module else [])])
-                yield from (Import(f"{base}.{alias.name}", child.lineno, on_import) for alias in child.names)
+                yield from (Import(f"{base}.{alias.name}", child.lineno, is_deferred) for alias in child.names)
             else:
+                if isinstance(child, ast.Call) and ast.unparse(child.func).endswith("import_module"):
+                    yield Import("*", child.lineno, True)
                 is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-                yield from visit(child, on_import and not is_function)
+                yield from visit(child, is_deferred or is_function)
 
-    return visit(ast.parse(source), True)
+    return visit(ast.parse(source), False)
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
@@ -159,7 +185,7 @@ def client_stands_alone(modules: Modules) -> list[str]:
     return breaches(
         modules,
         lambda m: within(m, ("pullback",)) and not within(m, (VOCABULARY,)),
-        lambda _, i: i.on_import and within(i.name, ("app", "ops", VOCABULARY, *SERVERS)),
+        lambda m, i: within(i.name, ("app", "ops", VOCABULARY, *SERVERS)) and i.name not in DEFERRED.get(m, ()),
     )
 
 
@@ -244,15 +270,17 @@ def tensorflow_stays_inside(modules: Modules) -> list[str]:
 def no_import_cycles(modules: Modules) -> list[str]:
     graph: dict[str, set[str]] = {}
     for module, source in modules.items():
-        targets = (
-            i.name if i.name in modules else i.name.rpartition(".")[0] for i in imports(source, module) if i.on_import
-        )
+        targets = (i.name if i.name in modules else i.name.rpartition(".")[0] for i in imports(source, module))
         graph[module] = {target for target in targets if target in modules and target != module}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return [" imports ".join(reversed(error.args[1]))]
     return []
+
+
+def deferred_imports_are_declared(modules: Modules) -> list[str]:
+    return breaches(modules, lambda m: True, lambda m, i: i.is_deferred and i.name not in DEFERRED.get(m, ()))
 
 
 def private_tensorflow_has_a_reason(modules: Modules) -> list[str]:
@@ -353,6 +381,10 @@ MODULE_RULES = [
     (tensorflow_stays_inside, {"pullback.a": "import tensorflow as tf"}),
     (tensorflow_stays_inside, {"pullback.a": "from pullback import tensorflow"}),
     (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
+    (no_import_cycles, {"app.a": "from app import b", "app.b": "def f():\n    from app.a import f"}),
+    (deferred_imports_are_declared, {"pullback.a": "def f():\n    import scipy"}),
+    (deferred_imports_are_declared, {"app.a": "import importlib\nimportlib.import_module(NAME)"}),
+    (client_stands_alone, {"pullback.a": "def f():\n    from pullback.ops import load_page"}),
     (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),
     (private_tensorflow_has_a_reason, {"app.a": "import os\nimport tensorflow.python  # noqa: F401"}),
 ]
@@ -376,7 +408,7 @@ FILE_RULES = [
 ]
 INNOCENT: Modules = {
     "app.main": "from app.tensors import json\nfrom app.routes import router",
-    "app.routes.router": "def f():\n    from app.http.request import Request",
+    "app.routes.router": "from app.http.request import Request",
     "app.tensors.json": "from app.errors import wrong\nfrom app.tensors import dtypes",
     "app.tensors.dtypes": "import ml_dtypes",
     "app.errors": "import enum",
@@ -388,7 +420,7 @@ INNOCENT: Modules = {
     "pullback.ops._op": "import tensorflow as tf",
     "ops.a": "from ops import Op",
     "pullback.tensorflow": "import tensorflow as tf",
-    "pullback.cli": "def serve():\n    from app.__main__ import main",
+    "pullback.pytest_plugin": "def pullback_op():\n    from pullback.ops import load_page",
 }
 
 
@@ -414,6 +446,11 @@ def test_a_planted_breach_is_found(rule: Callable[[Modules], list[str]], planted
 @pytest.mark.parametrize("rule", rules(MODULE_RULES), ids=lambda rule: rule.__name__)
 def test_innocent_modules_pass(rule: Callable[[Modules], list[str]]) -> None:
     assert rule(INNOCENT) == []
+
+
+def test_every_declared_import_exists() -> None:
+    found = {m: {i.name for i in imports(source, m) if i.is_deferred} for m, source in python_modules().items()}
+    assert {module: names for module, names in found.items() if names} == DEFERRED
 
 
 def test_the_whole_tree_is_checked() -> None:

@@ -6,7 +6,7 @@ from math import isfinite, isinf
 from rich.console import Console
 
 from pullback.cli.console import INDENT, STYLES, print_indented, styled
-from pullback.places import place, summary
+from pullback.findings import place, summary
 from pullback.reports import Check, Report, Verification, Worst
 
 OUT_OF_TIME = "not run: out of time"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pullback.baselines import Difference
 from pullback.cli import baseline, findings
-from pullback.places import place
-from pullback.reports import Check, Report
+from pullback.findings import Check, place
+from pullback.reports import Report
 
 # The characters that XML 1.0 cannot represent, escaped or not.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

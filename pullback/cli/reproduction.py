@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from pullback.reports import Check, Event, Report
+from pullback.findings import Check
+from pullback.reports import Event, Report
 
 NAME, CALL = "pullback ", "pullback call "
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from pullback.baselines import Difference
 from pullback.counted import counted
-from pullback.html.report import section, verdict
+from pullback.html.findings import verdict
 from pullback.html.style import SIGNS, STYLE
 from pullback.html.tree import element, header, markup
-from pullback.reports import Report
+from pullback.reports import Report, section
 
 WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")
 MOST_MOVES, LABELS = 50, 2

@@ -4,8 +4,8 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
+from pullback.findings import Check, Worst
 from pullback.html.tree import element
-from pullback.reports import Check, Worst
 
 WIDTH, ROW, LEFT, RIGHT, HEAD = 640, 18, 110, 20, 26
 DECADES = (-8, 8)

@@ -1,14 +1,14 @@
-"""A report on one op as HTML: its verdict, its findings with their worst numbers, and a table of all checks."""
+"""The findings of gradient checks as HTML: their worst numbers, and a table of all checks."""
 
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
 
 from pullback.counted import counted
+from pullback.findings import SHOWN, Check, Worst, place, summary
 from pullback.html.plots import bars_off, beside, distances
-from pullback.html.style import SIGNS, STYLE
-from pullback.html.tree import element, header, markup
-from pullback.places import place, summary
-from pullback.reports import SHOWN, Check, Report, Worst
+from pullback.html.style import SIGNS
+from pullback.html.tree import element, header
 
 MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
 """The most findings that are written out, and the most rows of the table of checks."""
@@ -16,45 +16,31 @@ NOT_RUN = "not run"
 TITLES = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
 
 
-def fragment(report: Report) -> str:
-    """Return a report as a part of a page, such as a notebook, with its style."""
-    return markup(element("div", element("style", STYLE), *section(report), class_="pullback"))
-
-
 def verdict(text: str) -> ET.Element:
     """Return a verdict with its sign."""
     return element("span", f"{SIGNS.get(text, '')} {text}", class_=text)
 
 
-def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
-    """Return the elements of a report; ``anchor`` is the id that links lead to."""
-    told = [check for check in report.checks if check.verdict in SHOWN or check.note]
-    facts = f"{counted(report.points, 'number')}, {counted(report.evaluations, 'evaluation')}, {report.seconds:.2f} s"
-    parts = [
-        element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
-        element("p", report.sentence),
-        element("p", f"{facts}, seed {report.seed}", class_="dim"),
-    ]
-    if scope := report.document.get("scope"):
-        parts.append(element("p", str(scope), class_="dim"))
-    parts += [_finding(check) for check in told[:MOST_FINDINGS]]
+def findings(checks: Sequence[Check]) -> Iterator[ET.Element]:
+    """Yield what is to be read, a plot of the worst numbers, and a table of all checks."""
+    told = [check for check in checks if check.verdict in SHOWN or check.note]
+    yield from map(_finding, told[:MOST_FINDINGS])
     if len(told) > MOST_FINDINGS:
-        parts.append(element("p", f"and {counted(len(told) - MOST_FINDINGS, 'more finding')}", class_="dim"))
-    if (plot := distances(report.checks)) is not None:
+        yield element("p", f"and {counted(len(told) - MOST_FINDINGS, 'more finding')}", class_="dim")
+    if (plot := distances(checks)) is not None:
         heading = "The worst number of each finding, in error bars (beyond 1: wrong)"
-        parts.append(element("details", element("summary", heading), plot, open="" if told else None))
+        yield element("details", element("summary", heading), plot, open="" if told else None)
     not_run = dict[str, list[str]]()
-    for check in report.checks:
+    for check in checks:
         if check.verdict == "skipped" and check.sentence.startswith(NOT_RUN):
             not_run.setdefault(check.sentence, []).append(check.check)
-    ran = [check for check in report.checks if check.sentence not in not_run]
+    ran = [check for check in checks if check.sentence not in not_run]
     rows = [_row(check) for check in ran[:MOST_ROWS]]
     rows_table = element("table", header(TITLES, LABELS), element("tbody", *rows), class_="rows")
     table = element("div", rows_table, class_="scroll")
-    parts.append(element("details", element("summary", f"All of {counted(len(ran), 'finding')}"), table))
-    for sentence, checks in not_run.items():
-        parts.append(element("p", f"{', '.join(dict.fromkeys(checks))}: {sentence}", class_="dim"))
-    return parts
+    yield element("details", element("summary", f"All of {counted(len(ran), 'finding')}"), table)
+    for sentence, names in not_run.items():
+        yield element("p", f"{', '.join(dict.fromkeys(names))}: {sentence}", class_="dim")
 
 
 def _finding(check: Check) -> ET.Element:

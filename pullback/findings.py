@@ -1,0 +1,143 @@
+"""The findings of gradient checks, and their places in a few words.
+
+``in 8 places: graph, eager x float32, float64, float16, bfloat16``
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import prod
+from typing import Any
+
+SHOWN = ("fail", "error", "inconclusive")
+"""The verdicts of the checks that a report shows one by one."""
+MOST = 8
+"""The most places that are listed one by one."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element of a gradient with the largest error, beside its expected value.
+
+    ``error_bar`` is the difference that is allowed, ``x`` the input there; ``index`` is ``None`` along a random
+    direction.
+    """
+
+    index: tuple[int, ...] | None
+    x: float | None
+    analytic: float
+    numeric: float
+    error_bar: float
+    absolute: float
+    relative: float
+    ulps: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place where a finding holds."""
+
+    attrs: Mapping[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    order: int | None
+    output: str | None
+    input: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
+
+    ``digits`` counts those that are right by the digits that the error bar leaves.
+
+    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
+
+    A ``note`` is about a doubtful declaration of the op; its verdict is pass, or fail with ``strict_claims``.
+
+    A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
+    """
+
+    check: str
+    verdict: str
+    sentence: str
+    order: int | None
+    output: str | None
+    input: str | None
+    attrs: Mapping[str, Any]
+    mode: str
+    dtype: str
+    device: str
+    points: int
+    evaluations: int
+    seconds: float
+    inconclusive: Mapping[str, int]
+    worst: Worst | None
+    places: list[Place]
+    reproduce: str | None = None
+    shows: str | None = None
+    note: bool = False
+    digits: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def __repr__(self) -> str:
+        return f"Check({place(self)}: {self.verdict}: {self.sentence})"
+
+    @property
+    def compared(self) -> int:
+        """How many of the points could be compared."""
+        return self.points - sum(self.inconclusive.values())
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the numbers of a check, of one order and dtype, could be compared.
+
+    ``digits`` counts those that are right by the digits that the error bar leaves.
+    """
+
+    check: str
+    order: int | None
+    dtype: str
+    points: int
+    compared: int
+    digits: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+def place(check: Check) -> str:
+    """Return what all places of a check have in common: ``derivative, dy/dx, order 1, float32, graph, cpu``."""
+    pair, order, mode, dtype, device, attrs = (
+        column[0] if len(set(column)) == 1 else "" for column in _columns(check.places)
+    )
+    return ", ".join(part for part in (check.check, pair, order, dtype, mode, device, attrs) if part)
+
+
+def summary(places: Sequence[Place]) -> str:
+    """Return where the places differ, as a product if they are all combinations; "" for a single place."""
+    if len(places) == 1:
+        return ""
+    columns = [list(parts) for parts in _columns(places) if len(set(parts)) > 1]
+    values = [[part or "none" for part in dict.fromkeys(column)] for column in columns]
+    rows = list(dict.fromkeys(zip(*columns, strict=True)))
+    if prod(map(len, values)) == len(rows):
+        text = " x ".join(", ".join(parts) for parts in values)
+    else:
+        text = "; ".join(", ".join(part for part in row if part) for row in islice(rows, MOST))
+        text += f"; and {len(rows) - MOST} more" if len(rows) > MOST else ""
+    return f"in {len(places)} places: {text}" if text else f"in {len(places)} places"
+
+
+def _columns(places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of the places, a column for each kind."""
+    yield tuple(_pair(place.output, place.input) for place in places)
+    yield tuple("" if place.order is None else f"order {place.order}" for place in places)
+    yield tuple(place.mode for place in places)
+    yield tuple(place.dtype for place in places)
+    yield tuple(place.device for place in places)
+    yield tuple(", ".join(f"{name}={value}" for name, value in place.attrs.items()) for place in places)
+
+
+def _pair(output: str | None, input_: str | None) -> str:
+    if output is not None and input_ is not None:
+        return f"d{output}/d{input_}"
+    return input_ or output or ""
