@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from app.runtime.kernels import is_random, nodes_of
 from app.runtime.modes import Trace
 
 WIDE = frozenset({tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum})
 NARROW = frozenset(each.as_datatype_enum for each in (tf.float32, tf.float16, tf.bfloat16, tf.complex64))
-RANDOM = ("Random", "Multinomial", "TruncatedNormal", "StatefulUniform", "StatefulStandardNormal", "Rng")
 # The kinds of attributes that Python's numbers and TensorFlow's types become. The others are names, which are unique.
 KINDS = ("type", "i", "f", "b", "tensor")
 
@@ -20,32 +20,24 @@ def contents(trace: Trace) -> Counter[tuple[object, ...]]:
 
     TensorFlow adds the terms of a gradient in an order that varies from trace to trace; their number does not.
     """
-    return Counter((node.op, *_attributes(node)) for node in _nodes(trace))
+    return Counter((node.op, *_attributes(node)) for node in nodes_of(trace.graph_def))
 
 
 def random_kernels(trace: Trace) -> list[str]:
     """Return the kinds of kernels that draw other random numbers at each call."""
-    kinds = {str(node.op) for node in _nodes(trace)}
-    return sorted(kind for kind in kinds if any(word in kind for word in RANDOM) and not kind.startswith("Stateless"))
+    return sorted(filter(is_random, {str(node.op) for node in nodes_of(trace.graph_def)}))
 
 
 def has_narrow_floats(trace: Trace) -> bool:
     """Return whether the graph has numbers of a float or complex type that is narrower than float64."""
-    attributes = (value for node in _nodes(trace) for value in node.attr.values())
+    attributes = (value for node in nodes_of(trace.graph_def) for value in node.attr.values())
     return any(not NARROW.isdisjoint({value.type, value.tensor.dtype, *value.list.type}) for value in attributes)
 
 
 def has_narrowing_cast(trace: Trace) -> bool:
     """Return whether the graph rounds numbers of float64 to a narrower type."""
-    casts = (node.attr for node in _nodes(trace) if node.op == "Cast")
+    casts = (node.attr for node in nodes_of(trace.graph_def) if node.op == "Cast")
     return any(attr["SrcT"].type in WIDE and attr["DstT"].type in NARROW for attr in casts)
-
-
-def _nodes(trace: Trace) -> Iterator[Any]:
-    graph = trace.graph_def
-    yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
 
 
 def _attributes(node: Any) -> Iterator[object]:

@@ -24,18 +24,9 @@ from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
-from app.gradcheck.operation_types import (
-    ARITHMETIC,
-    COMPLEX_SUMS,
-    CUMULATIVE,
-    EXACT,
-    OF_MATRICES,
-    OF_SATURATED,
-    OF_SIZE_ONE,
-    WHOLE,
-)
 from app.gradcheck.rounding import NO_LOSSES, Losses
 from app.runtime.calculus import Calculus, Graph, Tapes
+from app.runtime.kernels import COMPLEX_SUMS, KERNELS, UNKNOWN, WHOLE, Rounding
 from app.runtime.modes import Results, Traits
 from app.runtime.trace_entry import Reference
 from ops import Array, Tensor
@@ -181,12 +172,13 @@ class _Rounder:
         are_exact = all(map(self._is_exact, inputs))
         if op_type == "Const":
             are_exact = _has_few_digits(outputs[0])
-        if are_exact and (op_type in EXACT or op_type in WHOLE or op_type == "Const"):
+        rounding = _rounding(op_type)
+        if are_exact and (rounding == "exact" or op_type in WHOLE or op_type == "Const"):
             self._exact.update(map(_name, outputs))
             return None
-        if op_type in EXACT:
+        if rounding == "exact":
             return None
-        is_simple = op_type in COMPLEX_SUMS if outputs[0].dtype.is_complex else op_type in ARITHMETIC
+        is_simple = op_type in COMPLEX_SUMS if outputs[0].dtype.is_complex else rounding == "own"
         if not is_simple and op_type != "Const":
             outputs = self._repeated(op_type, inputs, outputs)
         return [self._replacement(op_type, y) for y in outputs]
@@ -194,7 +186,7 @@ class _Rounder:
     def _replacement(self, op_type: str, y: Tensor) -> Tensor:
         if not _is_rounded(y):
             return y
-        return self.off(y) + self.off(tf.ones_like(y)) - 1 if op_type in OF_SIZE_ONE else self.off(y)
+        return self.off(y) + self.off(tf.ones_like(y)) - 1 if _rounding(op_type) == "of size one" else self.off(y)
 
     def _repeated(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the outputs of an operation at inputs that are off: it is exact for those at best."""
@@ -208,9 +200,10 @@ class _Rounder:
         return again.outputs
 
     def _moved(self, op_type: str, x: Tensor) -> Tensor:
-        if op_type in CUMULATIVE:
+        rounding = _rounding(op_type)
+        if rounding == "cumulative":
             return self.off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
-        if op_type in OF_MATRICES:
+        if rounding == "of matrices":
             largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True) + tf.zeros_like(tf.math.real(x))
             size = tf.complex(largest, largest) if x.dtype.is_complex else largest
             return x + (self.off(size) - size)
@@ -230,10 +223,14 @@ class _Rounder:
         The trace of another function would keep tensors of this graph, and is used elsewhere too. In the gradient of a
         loop or branch under a tape, few operations count: to replace all makes its graph many times as large.
         """
-        is_wrapped = op_type in OF_SATURATED or op_type == "Placeholder"
+        is_wrapped = _rounding(op_type) == "of saturated" or op_type == "Placeholder"
         while isinstance(graph, ControlFlowFuncGraph) or (is_wrapped and WRAPPER in getattr(graph, "name", "")):
             graph = graph.outer_graph
         return graph is self._graph
+
+
+def _rounding(op_type: str) -> Rounding:
+    return KERNELS.get(op_type, UNKNOWN).rounding
 
 
 def _is_rounded(x: Tensor) -> bool:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -17,11 +16,11 @@ from app.autodiff.point import Arrays, Point, Spec
 from app.autodiff.programs import MappedProgram
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
+from app.runtime.kernels import LOOPS, nodes_of
 from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
 from ops import Array
 
-LOOPS = ("While", "StatelessWhile")
 K = TypeVar("K", bound=str | Key)
 Operation: TypeAlias = Callable[[Point, Arrays, Arrays], Evaluation[dict[K, Array]]]
 """Returns an evaluation at a point, for cotangents and vectors; its results have a leading axis if these have."""
@@ -115,8 +114,7 @@ def kernels(point: Point) -> frozenset[str]:
     call = values_of(point)
     with op_errors(point.op.name):
         definition = modes.trace_of(call.program, "graph", call.leaves, point.spec.device).graph_def
-    nodes = chain(definition.node, *(function.node_def for function in definition.library.function))
-    return frozenset(node.op for node in nodes)
+    return frozenset(node.op for node in nodes_of(definition))
 
 
 def numbers_of(point: Point) -> int:

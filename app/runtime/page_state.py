@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from app.runtime.kernels import CHANGES
 from app.runtime.messages import text_of
 from app.runtime.source_lines import author_line, calling_line, is_author, node_line
 from ops import OpFault
@@ -22,8 +23,6 @@ SHOWN = 3
 CURE = 'an input of the op, an array of NumPy, such as W.numpy(), or Op(modes=("graph", "eager"))'
 PARAMETER = 'parameters=(Parameter("w", W),), and w behind the inputs of functions'
 FUNCTION = "a function of its arguments alone, which returns what it computes, and draws by tf.random.stateless_*"
-# Kernels that change the variable among their operands.
-CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Rng", "StatefulUniform")
 _VARIABLE = re.compile(r"<tf\.Variable '([^'\n]+)'")
 _OF_CUSTOM_GRADIENT = "grad_fn must accept keyword argument 'variables'"
 

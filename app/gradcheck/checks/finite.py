@@ -28,6 +28,7 @@ from app.gradcheck.reproduce import Call
 from app.gradcheck.rows import kernels
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
+from app.runtime.kernels import TESTS
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula
@@ -37,8 +38,6 @@ from pullback.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
 
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
-# The kernels that test for NaN.
-TESTS = frozenset(("IsFinite", "IsNan"))
 # Derivatives nearer to a pole than this, as a fraction of its size, need not be finite.
 POLE_DISTANCE = 1e-3
 # How much smaller the directions are in which a derivative does not overflow between two nodes.

@@ -1,0 +1,136 @@
+"""What is known about TensorFlow's kernels: how long each may take, and how it rounds.
+
+A kernel that is in no table may sleep, loop as often as values require, or come from an op author, and rounds somehow.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Time: TypeAlias = Literal[
+    "arithmetic",  # it follows from shapes, and XLA computes the same
+    "bounded",  # it follows from shapes too, or has a small bound, such as that of a series; values may be refused
+    "unknown",
+]
+Rounding: TypeAlias = Literal[
+    "exact",  # what moves, selects or compares numbers, or changes their sign
+    "own",  # results are off by a few roundings of themselves
+    "of size one",  # numbers of size 1 or more are subtracted inside
+    "cumulative",  # partial results are kept in the dtype of the numbers
+    "of matrices",  # the error is relative to the largest number of a matrix
+    "of saturated",  # gradients that are 1 less a rounded result
+    "of inputs",  # results are exact for inputs that are off, at best
+]
+
+
+class Kernel(NamedTuple):
+    """A kernel of TensorFlow."""
+
+    time: Time
+    rounding: Rounding
+
+
+# fmt: off
+_TABLE: tuple[tuple[Time, Rounding, str], ...] = (
+    ("arithmetic", "exact", """
+Abs BroadcastTo Cast Ceil ClipByValue ConcatV2 ExpandDims Fill Floor Identity IdentityN Max Maximum Min Minimum Neg
+OnesLike Pack Placeholder PreventGradient Range Relu Relu6 Relu6Grad ReluGrad Reshape Rint Round Select SelectV2 Sign
+Slice Squeeze StopGradient StridedSlice Tile Transpose Unpack ZerosLike
+    """),
+    ("arithmetic", "own", """
+Acos Acosh Add AddV2 Asin Asinh Atan Atan2 Atanh Cos Cosh Div DivNoNan Elu Erf Erfc Exp Expm1 Inv Log Log1p Mul
+MulNoNan Pow RealDiv Reciprocal Rsqrt Sigmoid Sin Sinh Softplus Softsign Sqrt Square SquaredDifference Sub Tan Tanh
+Xdivy Xlog1py Xlogy
+    """),
+    ("arithmetic", "of size one", """
+Digamma Erfinv Lgamma LogSoftmax
+    """),
+    ("arithmetic", "cumulative", """
+Cumprod Cumsum
+    """),
+    ("arithmetic", "of saturated", """
+SigmoidGrad TanhGrad
+    """),
+    ("arithmetic", "of inputs", """
+AddN All Any ArgMax ArgMin BatchMatMulV2 BiasAdd BiasAddGrad BroadcastGradientArgs Const EluGrad Equal FloorDiv
+FloorMod Greater GreaterEqual IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Less LessEqual LogicalAnd LogicalNot
+LogicalOr MatMul Mean NoOp NotEqual Prod Rank Shape Size Softmax SoftplusGrad SoftsignGrad Sum
+    """),
+    ("bounded", "exact", """
+Bitcast CheckNumerics Complex Concat Conj ConjugateTranspose DepthToSpace DynamicStitch EnsureShape Gather GatherNd
+GatherV2 Imag LinSpace MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2
+MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MaxPool MirrorPad OneHot Pad PadV2 Real Reverse
+ReverseSequence ReverseV2 Roll ScatterNd SpaceToDepth Split SplitV StridedSliceGrad TensorScatterUpdate TopKV2 Where
+    """),
+    ("bounded", "own", """
+Angle ComplexAbs
+    """),
+    ("bounded", "of size one", """
+Ndtri SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
+    """),
+    ("bounded", "cumulative", """
+SegmentMean SegmentProd SegmentSum UnsortedSegmentSum
+    """),
+    ("bounded", "of matrices", """
+Cholesky CholeskyGrad LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixSolve MatrixSolveLs
+MatrixTriangularSolve Qr SelfAdjointEigV2 Svd
+    """),
+    ("bounded", "of inputs", """
+ApproximateEqual Assert AvgPool AvgPoolGrad BatchMatMul BatchMatMulV3 BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0
+BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Bincount BitwiseAnd BitwiseOr BitwiseXor
+BroadcastArgs CheckNumericsV2 ConcatOffset Conv2D Conv2DBackpropFilter Conv2DBackpropInput Dawsn DepthwiseConv2dNative
+DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Diag DiagPart Einsum EuclideanNorm Expint FFT
+FFT2D FFT3D FresnelCos FresnelSin IFFT IFFT2D IFFT3D IRFFT IRFFT2D InvGrad Invert InvertPermutation L2Loss LeftShift
+MaxPoolGrad MaxPoolGradGrad MirrorPadGrad Mod NextAfter RFFT RFFT2D ReciprocalGrad RightShift RsqrtGrad SegmentMax
+SegmentMin SegmentSumV2 Selu SeluGrad ShapeN Spence SqrtGrad TensorScatterAdd TensorScatterSub TopK TruncateDiv
+TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
+    """),
+    ("unknown", "exact", """
+BatchToSpaceND Case DynamicPartition If ParallelDynamicStitch PlaceholderWithDefault SpaceToBatchND StatelessCase
+StatelessIf StatelessWhile TensorListFromTensor TensorListGetItem TensorListPopBack TensorListPushBack
+TensorListSetItem TensorListStack While
+    """),
+    ("unknown", "of matrices", """
+BandedTriangularSolve Eig Lu MatrixExponential MatrixLogarithm MatrixSquareRoot TridiagonalSolve
+    """),
+)
+# fmt: on
+KERNELS = {name: Kernel(time, rounding) for time, rounding, names in _TABLE for name in names.split()}
+UNKNOWN = Kernel("unknown", "of inputs")
+
+# Of those that round by themselves: their complex results do in the real and in the imaginary part, while a product of
+# complex numbers may cancel inside.
+COMPLEX_SUMS = frozenset(["Add", "AddV2", "Sub"])
+# Of those that round by themselves: their results on whole numbers are whole numbers, and exact.
+WHOLE = frozenset(["Add", "AddV2", "Mul", "Pow", "Square", "SquaredDifference", "Sub"])
+# The operands of a kernel from which the size of its result follows.
+SIZES = {
+    **dict.fromkeys(["Fill"], (0,)),
+    **dict.fromkeys(["Bincount", "BroadcastTo", "MirrorPad", "OneHot", "Pad", "PadV2", "Tile"], (1,)),
+    **dict.fromkeys(["SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum", "SegmentSumV2"], (1,)),
+    **dict.fromkeys([f"UnsortedSegment{rule}" for rule in ("Max", "Min", "Prod", "Sum")], (2,)),
+    **dict.fromkeys(["LinSpace", "ScatterNd"], (2,)),
+    "Range": (0, 1, 2),
+}
+# Their results follow from shapes, whatever the values are.
+OF_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
+# What calls another graph, which is in the library of the graph.
+CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
+LOOPS = frozenset(["StatelessWhile", "While"])
+# What tests for NaN and infinity.
+TESTS = frozenset(["IsFinite", "IsNan"])
+# How the names of kernels begin that change the variable among their operands.
+CHANGES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply", "Rng", "StatefulUniform")
+# What the names of kernels contain that draw random numbers.
+RANDOM = ("Random", "Multinomial", "TruncatedNormal", "StatefulUniform", "StatefulStandardNormal", "Rng")
+
+
+def nodes_of(definition: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph's definition, and of the functions in its library."""
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def
+
+
+def is_random(kernel: str) -> bool:
+    """Return whether a kernel draws other random numbers at each call."""
+    return any(word in kernel for word in RANDOM) and not kernel.startswith("Stateless")
