@@ -38,7 +38,6 @@ def test_products_that_are_0_at_the_level_of_rounding_are_judged() -> None:
 
 
 def three_or_four(inputs: Mapping[str, Array], attrs: Any) -> None:
-    del attrs
     if inputs["x"].shape[-1] not in (3, 4):
         raise InvalidInput("x", "another number", expected="3 or 4 numbers", got="another")
 

@@ -31,7 +31,6 @@ def chosen_vjp(x: Tensor, index: Tensor, dy: Tensor) -> tuple[Tensor, None]:
 
 
 def from_0(inputs: Mapping[str, Array], attrs: Any) -> None:
-    del attrs
     if (inputs["index"] < 0).any() or (inputs["index"] >= inputs["x"].shape[1]).any():
         raise InvalidInput("index", "no column", expected="a column", got="another number")
 

@@ -1,13 +1,12 @@
 """Right ops that one may call in many ways: in pieces, through NumPy, in any order of terms, for some of the inputs."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from mpmath import mp
 
-from ops import Array, Input, Output, Tensor
+from ops import Input, Output, Tensor
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import WIDE, elementwise, handwritten, structured
 
@@ -15,14 +14,14 @@ VECTOR = [0.5, -1.25, 2.0, 1.0, -0.75]
 MIXED = {"x": [0.5, -1.0], "w": [2.0, 0.25], "b": [-0.5, 1.5]}
 
 
-def in_pieces(x: Tensor) -> Tensor:
+def in_pieces(x):
     """An elementwise function that is computed in blocks of 1,000 numbers, the last one padded, as threads do."""
     flat = tf.reshape(x, [-1])
     blocks = tf.reshape(tf.pad(flat, [[0, tf.math.floormod(-tf.size(flat), 1000)]]), [-1, 1000])
     return tf.reshape(tf.reshape(tf.sin(blocks) * blocks, [-1])[: tf.size(flat)], tf.shape(x))
 
 
-def copied(x: Array) -> Array:
+def copied(x):
     """Work in place, on a copy."""
     y = np.array(x)
     with np.errstate(over="ignore"):
@@ -31,44 +30,44 @@ def copied(x: Array) -> Array:
     return y
 
 
-def cube_by_numpy(x: Tensor) -> Tensor:
+def cube_by_numpy(x):
     y: Tensor = tf.numpy_function(copied, [x], x.dtype)
     y.set_shape(x.shape)
     return y
 
 
-def chained(x: Tensor, w: Tensor) -> Tensor:
+def chained(x, w):
     """Products and sums whose order Grappler may choose."""
     terms = [tf.linalg.matvec(x, w), tf.linalg.matvec(x @ x, w), tf.linalg.matvec(x @ x @ x, w), w, tf.sin(w)]
     return tf.add_n(terms) + terms[0] * terms[1] + tf.linalg.matvec(x, terms[0] + terms[2])
 
 
-def chained_reference(x: Array, w: Array) -> Array:
+def chained_reference(x, w):
     a, b, c = x @ w, x @ x @ w, x @ x @ x @ w
     return a + b + c + w + np.sin(w) + a * b + x @ (a + c)
 
 
-def reordered() -> Any:
+def reordered():
     """Return a sum whose terms each trace adds in another order."""
     traces = itertools.count()
 
-    def total(x: Tensor) -> Tensor:
+    def total(x):
         terms, first = [tf.sin(x), tf.exp(-x * x), x / 3, tf.cos(x) / 7], next(traces) % 4
         return sum(terms[first:] + terms[:first], tf.zeros_like(x))
 
     return total
 
 
-def total_reference(x: Array) -> Array:
+def total_reference(x):
     return np.sin(x) + np.exp(-x * x) + x / 3 + np.cos(x) / 7
 
 
-def mixed(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+def mixed(x, w, b):
     """Three inputs, each on a path of its own and on one that all share."""
     return tf.sin(x) * w + tf.exp(-b * b) * x + w * b
 
 
-def mixed_vjp(x: Tensor, w: Tensor, b: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def mixed_vjp(x, w, b, dy):
     bell = tf.exp(-b * b)
     return (tf.cos(x) * w + bell) * dy, (tf.sin(x) + b) * dy, (w - 2 * b * bell * x) * dy
 

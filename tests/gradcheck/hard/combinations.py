@@ -1,14 +1,14 @@
 """Ops with many combinations of attributes: of few values each, of many, and with some that are refused."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 from mpmath import mp
 from pydantic import Field
 
-from ops import Array, Attrs, Function, Input, InvalidInput, Output, Tensor, custom_gradient
+from ops import Attrs, Function, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import BOTH, elementwise, structured, with_attrs
 
@@ -41,20 +41,8 @@ class Window(Attrs):
     high: int = Field(default=2, ge=-4, le=4)
 
 
-def power(x: Tensor, *, power: int) -> Tensor:
+def power(x, *, power):
     return tf.reduce_prod(tf.stack([tf.ones_like(x), *[x] * power]), axis=0)
-
-
-def power_vjp(x: Tensor, dy: Tensor, *, power: int) -> Tensor:
-    return power * x ** (power - 1) * dy if power else tf.zeros_like(x)
-
-
-def power_reference(x: Array, *, power: int) -> Array:
-    return x**power
-
-
-def exact_power(x: Any, *, power: int) -> Any:
-    return mp.power(x, power) if power else mp.mpf(1)
 
 
 FUNCTIONS: dict[str, tuple[Function, Function]] = {
@@ -64,42 +52,21 @@ FUNCTIONS: dict[str, tuple[Function, Function]] = {
 }
 
 
-def unit(x: Tensor, *, function: str, scale: Tensor, repeat: int) -> Tensor:
+def unit(x, *, function, scale, repeat):
     return FUNCTIONS[function][0](scale * x - 1) + repeat * x
 
 
-def unit_reference(x: Array, *, function: str, scale: float, repeat: int) -> Array:
+def unit_reference(x, *, function, scale, repeat):
     return FUNCTIONS[function][1](scale * x - 1) + repeat * x
 
 
-def triangle(x: Tensor, *, exclusive: bool, lag: int) -> Tensor:
+def triangle(x, *, exclusive, lag):
     """Return the matrix that adds up a row of x."""
     i = tf.range(tf.shape(x)[-1])
     return tf.cast(i[:, None] - i[None, :] >= lag + exclusive, x.dtype)
 
 
-def sums(x: Tensor, **attrs: Any) -> Tensor:
-    return tf.einsum("nj,ij->ni", x, triangle(x, **attrs))
-
-
-def sums_vjp(x: Tensor, dy: Tensor, **attrs: Any) -> Tensor:
-    return tf.einsum("ni,ij->nj", dy, triangle(x, **attrs))
-
-
-def sums_reference(x: Array, *, exclusive: bool, lag: int) -> Array:
-    return x @ np.tri(x.shape[-1], k=-(lag + exclusive)).T
-
-
-def window(x: Tensor, *, low: int, high: int) -> Tensor:
-    return tf.math.softplus(x - low / 4) - tf.math.softplus(x - high / 4)
-
-
-def window_reference(x: Array, *, low: int, high: int) -> Array:
-    return np.logaddexp(0, x - low / 4) - np.logaddexp(0, x - high / 4)
-
-
-def in_order(inputs: Any, attrs: Window) -> None:
-    del inputs
+def in_order(inputs, attrs):
     if attrs.low >= attrs.high:
         raise InvalidInput("x", "low is not below high", expected="low < high", got=f"{attrs.low} and {attrs.high}")
 
@@ -108,24 +75,29 @@ OPS: dict[str, Hard] = collected(
     Hard(
         elementwise(
             "one_power_of_ten",
-            custom_gradient(power, power_vjp),
-            with_attrs(power_reference),
+            custom_gradient(
+                power, lambda x, dy, *, power: power * x ** (power - 1) * dy if power else tf.zeros_like(x)
+            ),
+            with_attrs(lambda x, *, power: x**power),
             {"x": [-1.5, 0.25, 2.0]},
             attrs=Power,
             dtypes=BOTH,
         ),
-        with_attrs(exact_power),
+        with_attrs(lambda x, *, power: mp.power(x, power) if power else mp.mpf(1)),
     ),
     Hard(
         elementwise(
             "one_function_of_three", with_attrs(unit), with_attrs(unit_reference), {"x": [-1.5, 0.25, 2.0]}, attrs=Unit
-        ),
+        )
     ),
     Hard(
         structured(
             "one_sum_of_many",
-            custom_gradient(sums, sums_vjp),
-            with_attrs(sums_reference),
+            custom_gradient(
+                lambda x, **attrs: tf.einsum("nj,ij->ni", x, triangle(x, **attrs)),
+                lambda x, dy, **attrs: tf.einsum("ni,ij->nj", dy, triangle(x, **attrs)),
+            ),
+            with_attrs(lambda x, *, exclusive, lag: x @ np.tri(x.shape[-1], k=-(lag + exclusive)).T),
             {"x": ROWS},
             attrs=Sum,
             inputs=(Input("x", BOTH, ("N", "M")),),
@@ -136,8 +108,8 @@ OPS: dict[str, Hard] = collected(
     Hard(
         elementwise(
             "a_window_whose_ends_have_an_order",
-            with_attrs(window),
-            with_attrs(window_reference),
+            with_attrs(lambda x, *, low, high: tf.math.softplus(x - low / 4) - tf.math.softplus(x - high / 4)),
+            with_attrs(lambda x, *, low, high: np.logaddexp(0, x - low / 4) - np.logaddexp(0, x - high / 4)),
             {"x": [-1.5, 0.25, 2.0]},
             attrs=Window,
             validate=in_order,

@@ -1,16 +1,13 @@
 """Ops that are defined on a part of the line only, or have poles, kinks and ties."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 from mpmath import mp
 from pydantic import Field
 
-from ops import FLOATS, Array, Attrs, Example, Input, InvalidInput, Op, Output, Tensor, custom_gradient
+from ops import FLOATS, Attrs, Example, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, Rule, elementwise, handwritten, structured, with_attrs, within
+from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, handwritten, structured, with_attrs, within
 
 
 class PowerAttrs(Attrs):
@@ -25,76 +22,40 @@ class HuberAttrs(Attrs):
     delta: float = Field(default=1.0, gt=0)
 
 
-def of_x(name: str, function: Rule, reference: Rule, x: list[float], *, slot: Mapping[str, Any], **changes: Any) -> Op:
+def of_x(name, function, reference, x, *, slot, **changes):
     return elementwise(name, function, reference, {"x": x}, slots={"x": slot}, **changes)
 
 
-def power(x: Tensor, *, p: Tensor) -> Tensor:
-    return tf.pow(x, p)
-
-
-def power_vjp(x: Tensor, dy: Tensor, *, p: Tensor) -> Tensor:
-    return p * tf.pow(x, p - 1) * dy
-
-
-def power_reference(x: Array, *, p: float) -> Array:
-    return np.power(x, p)
-
-
-def exact_power(x: Any, *, p: float) -> Any:
-    return mp.power(x, mp.mpf(p))
-
-
-def huber(x: Tensor, *, delta: Tensor) -> Tensor:
+def huber(x, *, delta):
     size = tf.abs(x)
     return tf.where(size <= delta, x * x / 2, delta * (size - delta / 2))
 
 
-def huber_reference(x: Array, *, delta: float) -> Array:
+def huber_reference(x, *, delta):
     size = np.abs(x)
     return np.where(size <= delta, x * x / 2, delta * (size - delta / 2))
 
 
-def huber_vjp(x: Tensor, dy: Tensor, *, delta: Tensor) -> Tensor:
-    return tf.clip_by_value(x, -delta, delta) * dy
-
-
-def xlogx_sum(p: Tensor) -> Tensor:
-    return -tf.reduce_sum(p * tf.math.log(p), axis=-1)
-
-
-def simplex(rng: np.random.Generator, dtype: str, attrs: Any) -> dict[str, Array]:
+def simplex(rng, dtype, attrs):
     """Draw rows of positive numbers whose sum is 1."""
-    del attrs
     return {"p": rng.dirichlet([2.0, 2.0, 2.0, 2.0], 3).astype(dtype)}
 
 
-def disc(rng: np.random.Generator, dtype: str, attrs: Any) -> dict[str, Array]:
+def disc(rng, dtype, attrs):
     """Draw points within the unit circle."""
-    del attrs
     angle, radius = rng.uniform(-np.pi, np.pi, 20), rng.uniform(0.05, 0.999, 20)
     return {"x": (radius * np.cos(angle)).astype(dtype), "y": (radius * np.sin(angle)).astype(dtype)}
 
 
-def require_inside(inputs: Mapping[str, Array], attrs: Any) -> None:
+def require_inside(inputs, attrs):
     """Refuse points on the unit circle, where the derivative is infinite, or outside it."""
-    del attrs
     x, y = (np.asarray(inputs[name], np.float64) for name in "xy")
     if not (np.hypot(x, y) < 0.9999).all():
         raise InvalidInput("x", "the point is not inside the circle", expected="x² + y² < 1", got="another point")
 
 
-def half_circle(x: Tensor, y: Tensor) -> Tensor:
-    return tf.sqrt((1 - x * x) - y * y)
-
-
-def length(x: Tensor) -> Tensor:
-    return tf.sqrt(tf.reduce_sum(x * x, axis=-1))
-
-
-def is_short(inputs: Mapping[str, Array], attrs: Any) -> bool:
+def is_short(inputs, attrs):
     """Report a row of length 0, or one whose squares underflow."""
-    del attrs
     return bool((np.abs(np.asarray(inputs["x"], np.float64)).max(axis=-1) < 1e-9).any())
 
 
@@ -151,8 +112,8 @@ OPS = collected(
     Hard(
         of_x(
             "power",
-            custom_gradient(power, power_vjp),
-            with_attrs(power_reference),
+            custom_gradient(lambda x, *, p: tf.pow(x, p), lambda x, dy, *, p: p * tf.pow(x, p - 1) * dy),
+            with_attrs(lambda x, *, p: np.power(x, p)),
             [0.01, 1.0, 9.0],
             slot={"domain": (0.01, 10.0), "poles": (0.0,)},
             dtypes=BOTH,
@@ -164,7 +125,7 @@ OPS = collected(
                 Example("square", {"x": [0.01, 1.0, 9.0]}, {"p": 2.0}),
             ),
         ),
-        with_attrs(exact_power),
+        with_attrs(lambda x, *, p: mp.power(x, mp.mpf(p))),
     ),
     Hard(
         elementwise(
@@ -217,7 +178,9 @@ OPS = collected(
     Hard(
         structured(
             "entropy",
-            handwritten(xlogx_sum, lambda p, dy: -(tf.math.log(p) + 1) * dy[:, None]),
+            handwritten(
+                lambda p: -tf.reduce_sum(p * tf.math.log(p), axis=-1), lambda p, dy: -(tf.math.log(p) + 1) * dy[:, None]
+            ),
             lambda p: -(p * np.log(p)).sum(axis=-1),
             {"p": [[0.7, 0.2, 0.1], [0.5, 0.25, 0.25]]},
             inputs=(Input("p", BOTH, ("N", "M"), domain=(0.01, 1.0), poles=(0.0,)),),
@@ -231,7 +194,7 @@ OPS = collected(
     Hard(
         elementwise(
             "half_circle",
-            half_circle,
+            lambda x, y: tf.sqrt((1 - x * x) - y * y),
             lambda x, y: np.sqrt((1 - x * x) - y * y),
             {"x": [0.0, 0.6, 0.7], "y": [0.0, 0.7, -0.7]},
             dtypes=WIDE,
@@ -244,7 +207,7 @@ OPS = collected(
     Hard(
         structured(
             "length",
-            length,
+            lambda x: tf.sqrt(tf.reduce_sum(x * x, axis=-1)),
             lambda x: np.linalg.norm(x, axis=-1),
             {"x": [[3.0, 4.0], [1.0, 0.0]]},
             inputs=(Input("x", BOTH, ("N", "M")),),
@@ -258,12 +221,12 @@ OPS = collected(
     Hard(
         of_x(
             "huber",
-            custom_gradient(huber, huber_vjp),
+            custom_gradient(huber, lambda x, dy, *, delta: tf.clip_by_value(x, -delta, delta) * dy),
             with_attrs(huber_reference),
             [0.0, 1.0, -0.999, 2.5],
             slot={"kinks": (-1.0, 1.0)},
             dtypes=BOTH,
             attrs=HuberAttrs,
-        ),
+        )
     ),
 )

@@ -1,28 +1,24 @@
 """Right ops that have no second order in TensorFlow, or whose authors declare none."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 from mpmath import mp
 from scipy import special
 
-from ops import Array, Attrs, Claim, Input, InvalidInput, Op, Output, Tensor
+from ops import Claim, Input, InvalidInput, Output
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import WIDE, Rule, elementwise, handwritten, structured, within
+from tests.gradcheck.hard.making import WIDE, elementwise, handwritten, structured, within
 
 # The ratio of the smallest to the largest singular value below which a matrix counts as singular.
 FULL_RANK = 1e-2
 
 
-def first_only(attrs: Attrs) -> Claim:
+def first_only(attrs):
     """Claim the derivative at first order, and no second one."""
-    del attrs
     return Claim(second=None)
 
 
-def incomplete_gamma(name: str, function: Rule, reference: Rule, **changes: Any) -> Op:
+def incomplete_gamma(name, function, reference, **changes):
     """Return an op of a and x that is differentiable in both."""
     return elementwise(
         name,
@@ -34,39 +30,37 @@ def incomplete_gamma(name: str, function: Rule, reference: Rule, **changes: Any)
     )
 
 
-def density(x: Tensor, dy: Tensor) -> Tensor:
+def density(x, dy):
     """Return dx of the Erlang distribution of shape 2, by TensorFlow's kernel for another derivative, in a."""
     return x * tf.exp(-x) * dy + 0 * tf.raw_ops.IgammaGradA(a=tf.ones_like(x), x=x)
 
 
-def triangular(x: Tensor) -> tuple[Tensor, Tensor]:
+def triangular(x):
     """Return q and r of a QR decomposition, with a positive diagonal of r."""
     q, r = tf.linalg.qr(x)
     signs = tf.stop_gradient(tf.sign(tf.linalg.diag_part(r)))
     return q * signs, r * signs[..., None]
 
 
-def triangular_reference(x: Array) -> tuple[Array, Array]:
+def triangular_reference(x):
     q, r = np.linalg.qr(x)
     signs = np.sign(np.diagonal(r))
     return q * signs, r * signs[:, None]
 
 
-def of_full_rank(inputs: Mapping[str, Array], attrs: Any) -> None:
+def of_full_rank(inputs, attrs):
     """Refuse matrices whose columns are nearly dependent."""
-    del attrs
     if not np.isfinite(inputs["x"]).all() or _rank_ratio(inputs["x"]) < FULL_RANK:
         raise InvalidInput("x", "the columns are dependent", expected="full rank", got="dependent columns")
 
 
-def _rank_ratio(x: Array) -> float:
+def _rank_ratio(x):
     sizes = np.linalg.svd(np.asarray(x, np.float64), compute_uv=False)
     return float(sizes[-1] / max(float(sizes[0]), float(np.finfo(np.float64).tiny)))
 
 
-def well_conditioned(rng: np.random.Generator, dtype: str, attrs: Any) -> dict[str, Array]:
+def well_conditioned(rng, dtype, attrs):
     """Draw a matrix of three rows and two columns that are far from dependent."""
-    del attrs
     drawn = np.linalg.qr(rng.normal(size=(3, 2)))[0] * rng.uniform(0.5, 2.0, 2)
     return {"x": (drawn @ np.array([[1.0, 0.5], [0.0, 1.0]])).astype(dtype)}
 

@@ -1,13 +1,10 @@
 """Gathers, scatters, segments and masks: integer and bool inputs, and indices that repeat."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 from pydantic import Field
 
-from ops import Array, Attrs, Example, Input, InvalidInput, Output, Tensor, custom_gradient
+from ops import Attrs, Example, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import BOTH, WIDE, handwritten, structured, with_attrs
 
@@ -23,11 +20,10 @@ class LagAttrs(Attrs):
     circular: bool = False
 
 
-def indices_below(count: int | None) -> Any:
+def indices_below(count):
     """Return a ``validate`` of an index into the rows of x, or below ``count``."""
 
-    def validate(inputs: Mapping[str, Array], attrs: Any) -> None:
-        del attrs
+    def validate(inputs, attrs):
         limit = len(inputs["x"]) if count is None else count
         if ((inputs["index"] < 0) | (inputs["index"] >= limit)).any():
             raise InvalidInput("index", "index out of range", expected=f"0 to {limit - 1}", got="another index")
@@ -35,38 +31,30 @@ def indices_below(count: int | None) -> Any:
     return validate
 
 
-def gather_vjp(x: Tensor, index: Tensor, dy: Tensor) -> tuple[Tensor, None]:
+def gather_vjp(x, index, dy):
     """Sum dy over the places of each row, which may repeat."""
     return tf.tensor_scatter_nd_add(tf.zeros_like(x), index[:, None], dy), None
 
 
-def segment_squares(x: Tensor, index: Tensor) -> Tensor:
-    return tf.math.unsorted_segment_sum(tf.square(x), index, SEGMENTS)
-
-
-def segment_squares_vjp(x: Tensor, index: Tensor, dy: Tensor) -> tuple[Tensor, None]:
-    return 2 * x * tf.gather(dy, index), None
-
-
-def segment_squares_vjp_vjp(x: Tensor, index: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, None, Tensor]:
+def segment_squares_vjp_vjp(x, index, dy, ddx):
     slot = tf.math.unsorted_segment_sum(2 * x * ddx, index, SEGMENTS)
     return 2 * tf.gather(dy, index) * ddx, None, slot
 
 
-def segment_squares_reference(x: Array, index: Array) -> Array:
+def segment_squares_reference(x, index):
     y = np.zeros((SEGMENTS, *x.shape[1:]))
     np.add.at(y, index, np.square(x))
     return y
 
 
-def bilinear(image: Tensor, at: Tensor) -> Tensor:
+def bilinear(image, at):
     """The image between its pixels: at is (row, column), cut to the image."""
     most = tf.cast(tf.shape(image) - 2, tf.int32)
     corner = tf.clip_by_value(tf.cast(tf.floor(at), tf.int32), 0, most)
     part = at - tf.cast(corner, at.dtype)
     row, column = part[:, 0], part[:, 1]
 
-    def pixel(down: int, right: int) -> Tensor:
+    def pixel(down, right):
         return tf.gather_nd(image, corner + tf.constant([down, right]))
 
     upper = (1 - column) * pixel(0, 0) + column * pixel(0, 1)
@@ -74,7 +62,7 @@ def bilinear(image: Tensor, at: Tensor) -> Tensor:
     return (1 - row) * upper + row * lower
 
 
-def bilinear_reference(image: Array, at: Array) -> Array:
+def bilinear_reference(image, at):
     corner = np.clip(np.floor(at).astype(int), 0, np.array(image.shape) - 2)
     (r, c), (i, j) = (at - corner).T, corner.T
     upper = (1 - c) * image[i, j] + c * image[i, j + 1]
@@ -82,32 +70,30 @@ def bilinear_reference(image: Array, at: Array) -> Array:
     return (1 - r) * upper + r * lower
 
 
-def places(rng: np.random.Generator, dtype: str, attrs: Any) -> dict[str, Array]:
+def places(rng, dtype, attrs):
     """Draw an image, and places between its pixels."""
-    del attrs
     whole, part = rng.integers(0, 3, (5, 2)), rng.uniform(0.1, 0.9, (5, 2))
     return {"image": rng.uniform(-2, 2, (4, 4)).astype(dtype), "at": (whole + part).astype(dtype)}
 
 
-def require_inside(inputs: Mapping[str, Array], attrs: Any) -> None:
-    del attrs
+def require_inside(inputs, attrs):
     at, shape = np.asarray(inputs["at"], np.float64), np.array(inputs["image"].shape)
     if not ((at >= 0) & (at <= shape - 1)).all():
         raise InvalidInput("at", "outside the image", expected="a place in the image", got="another place")
 
 
-def masked_log(x: Tensor, mask: Tensor) -> Tensor:
+def masked_log(x, mask):
     """log x where the mask is true and x > 0, else 0, without a 0·∞ in the gradient."""
     keep = tf.logical_and(mask, tf.greater(x, 0))
     return tf.where(keep, tf.math.log(tf.where(keep, x, tf.ones_like(x))), tf.zeros_like(x))
 
 
-def masked_log_reference(x: Array, mask: Array) -> Array:
+def masked_log_reference(x, mask):
     keep = np.logical_and(mask, x > 0)
     return np.where(keep, np.log(np.where(keep, x, 1)), 0)
 
 
-def lagged_product(x: Tensor, *, lag: int, circular: bool) -> Tensor:
+def lagged_product(x, *, lag, circular):
     """x[i] x[i - lag]."""
     moved = tf.roll(x, lag, axis=-1)
     if not circular:
@@ -115,7 +101,7 @@ def lagged_product(x: Tensor, *, lag: int, circular: bool) -> Tensor:
     return x * moved
 
 
-def lagged_product_vjp(x: Tensor, dy: Tensor, *, lag: int, circular: bool) -> Tensor:
+def lagged_product_vjp(x, dy, *, lag, circular):
     keep = (
         tf.ones_like(x)
         if circular
@@ -124,27 +110,19 @@ def lagged_product_vjp(x: Tensor, dy: Tensor, *, lag: int, circular: bool) -> Te
     return dy * keep * tf.roll(x, lag, axis=-1) + tf.roll(dy * keep * x, -lag, axis=-1)
 
 
-def lagged_product_reference(x: Array, *, lag: int, circular: bool) -> Array:
+def lagged_product_reference(x, *, lag, circular):
     moved = np.roll(x, lag, axis=-1)
     if not circular:
         moved[..., :lag] = 0
     return x * moved
 
 
-def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+def masked_mean(x, mask):
     weights = tf.cast(mask, x.dtype)
     return tf.math.divide_no_nan(tf.reduce_sum(weights * x * x, axis=-1), tf.reduce_sum(weights, axis=-1))
 
 
-def masked_mean_reference(x: Array, mask: Array) -> Array:
-    return (mask * x * x).sum(axis=-1) / np.maximum(mask.sum(axis=-1), 1)
-
-
-def cross_entropy(x: Tensor, index: Tensor) -> Tensor:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(index, x)
-
-
-def cross_entropy_reference(x: Array, index: Array) -> Array:
+def cross_entropy_reference(x, index):
     return np.logaddexp.reduce(x, axis=-1) - np.take_along_axis(x, index[:, None], axis=-1)[:, 0]
 
 
@@ -181,7 +159,11 @@ OPS = collected(
     Hard(
         structured(
             "segment_squares",
-            handwritten(segment_squares, segment_squares_vjp, segment_squares_vjp_vjp),
+            handwritten(
+                lambda x, index: tf.math.unsorted_segment_sum(tf.square(x), index, SEGMENTS),
+                lambda x, index, dy: (2 * x * tf.gather(dy, index), None),
+                segment_squares_vjp_vjp,
+            ),
             segment_squares_reference,
             {"x": TABLE, "index": [0, 3, 0]},
             inputs=(X, ROW),
@@ -192,7 +174,7 @@ OPS = collected(
     Hard(
         structured(
             "sparse_cross_entropy",
-            cross_entropy,
+            lambda x, index: tf.nn.sparse_softmax_cross_entropy_with_logits(index, x),
             cross_entropy_reference,
             {"x": [[1.0, -2.0, 0.5], [0.5, 3.0, 0.5]], "index": [0, 2]},
             inputs=(Input("x", BOTH, ("N", 3)), ROW),
@@ -231,10 +213,7 @@ OPS = collected(
             masked_log,
             masked_log_reference,
             {"x": [1.0, 0.25, -1.0, 2.0], "mask": [True, False, True, True]},
-            inputs=(
-                Input("x", WIDE, domain=(0.1, 4.0), poles=(0.0,)),
-                Input("mask", ("bool",), differentiable=False),
-            ),
+            inputs=(Input("x", WIDE, domain=(0.1, 4.0), poles=(0.0,)), Input("mask", ("bool",), differentiable=False)),
             outputs=(Output("y", WIDE),),
             batching="elementwise",
         )
@@ -243,7 +222,7 @@ OPS = collected(
         structured(
             "masked_mean_square",
             masked_mean,
-            masked_mean_reference,
+            lambda x, mask: (mask * x * x).sum(axis=-1) / np.maximum(mask.sum(axis=-1), 1),
             CHOSEN,
             inputs=(X, MASK),
             outputs=(Output("y", BOTH, ("N",)),),

@@ -1,16 +1,15 @@
 """Kinks and ties, where any subgradient is right, and claims that are not the derivative."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from pydantic import Field
 
-from ops import FLOATS, Array, Arrays, Attrs, Claim, Derivative, Formula, Input, Op, Output, Surrogate, Tensor
+from ops import FLOATS, Attrs, Claim, Derivative, Formula, Input, Output, Surrogate
 from ops import custom_gradient as custom
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, Rule, elementwise, handwritten, structured
+from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, handwritten, structured
 
 TIED = [[1.0, 1.0, -2.0], [0.5, 3.0, 3.0], [2.0, 2.0, 2.0]]
 FEW = [0.0, 1.0, -1.0, 2.5]
@@ -28,11 +27,11 @@ class FactorAttrs(Attrs):
     factor: float = Field(default=1.0, ge=0)
 
 
-def of_x(name: str, function: Rule, reference: Rule, kinks: tuple[float, ...], **changes: Any) -> Op:
+def of_x(name, function, reference, kinks, **changes):
     return elementwise(name, function, reference, {"x": FEW}, slots={"x": {"kinks": kinks}}, **changes)
 
 
-def of_rows(name: str, function: Rule, reference: Rule, y: tuple[str, ...] = ("N",)) -> Op:
+def of_rows(name, function, reference, y=("N",)):
     return structured(
         name,
         function,
@@ -44,91 +43,56 @@ def of_rows(name: str, function: Rule, reference: Rule, y: tuple[str, ...] = ("N
     )
 
 
-def first_largest(x: Tensor, dy: Tensor) -> Tensor:
+def first_largest(x, dy):
     """All of dy for the first of the largest numbers."""
     return tf.one_hot(tf.argmax(x, axis=-1), tf.shape(x)[-1], dtype=x.dtype) * dy[:, None]
 
 
-def median(x: Tensor) -> Tensor:
-    return tf.sort(x, axis=-1)[:, tf.shape(x)[-1] // 2]
-
-
-def median_reference(x: Array) -> Array:
+def median_reference(x):
     return np.sort(x, axis=-1)[:, x.shape[-1] // 2]
 
 
-def spline(x: Tensor) -> Tensor:
+def spline(x):
     """A parabola, a line and a constant that meet without a jump, with kinks at -1 and 1."""
     return tf.where(x < -1, x * x, tf.where(x < 1, (3 - x) / 4, tf.fill(tf.shape(x), tf.constant(0.5, x.dtype))))
 
 
-def spline_reference(x: Array) -> Array:
-    return np.where(x < -1, x * x, np.where(x < 1, (3 - x) / 4, 0.5))
-
-
-def elu_reference(x: Array) -> Array:
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
-def clip(x: Tensor, *, limit: Tensor) -> Tensor:
-    del limit
+def clip(x, *, limit):
     return tf.identity(x)
 
 
-def clip_vjp(x: Tensor, dy: Tensor, *, limit: Tensor) -> Tensor:
-    del x
-    return tf.clip_by_value(dy, -limit, limit)
-
-
-def clip_formula(primals: Arrays, cotangents: Arrays, *, limit: float) -> Arrays:
-    del primals
-    return (np.clip(cotangents[0], -limit, limit),)
-
-
-def no_second(primals: Arrays, cotangents: Arrays, ddx: Arrays) -> Arrays:
-    del cotangents, ddx
-    return (0 * primals[0],)
-
-
-def clip_claim(attrs: LimitAttrs) -> Claim:
-    return Claim(Formula(partial(clip_formula, limit=attrs.limit)), Formula(no_second), linear=False)
-
-
-def reverse(x: Tensor, *, factor: Tensor) -> Tensor:
-    del factor
+def reverse(x, *, factor):
     return tf.sin(x)
 
 
-def reverse_vjp(x: Tensor, dy: Tensor, *, factor: Tensor) -> Tensor:
-    return -factor * tf.cos(x) * dy
+def clip_formula(primals, cotangents, *, limit):
+    return (np.clip(cotangents[0], -limit, limit),)
 
 
-def reverse_formula(primals: Arrays, cotangents: Arrays, *, factor: float) -> Arrays:
+def no_second(primals, cotangents, ddx):
+    return (0 * primals[0],)
+
+
+def clip_claim(attrs):
+    return Claim(Formula(partial(clip_formula, limit=attrs.limit)), Formula(no_second), linear=False)
+
+
+def reverse_formula(primals, cotangents, *, factor):
     return (-factor * np.cos(primals[0]) * cotangents[0],)
 
 
-def reverse_claim(attrs: FactorAttrs) -> Claim:
-    return Claim(Formula(partial(reverse_formula, factor=attrs.factor)), Derivative())
-
-
-def attr_free(reference: Rule) -> Any:
+def attr_free(reference):
     """Return a reference that ignores the attributes."""
 
-    def ignoring(x: Array, **attrs: Any) -> Any:
-        del attrs
+    def ignoring(x, **attrs):
         return reference(x)  # pyright: ignore[reportCallIssue]  # it takes one input
 
     return ignoring
 
 
-def leaky_line(primals: Arrays, at: Arrays) -> Arrays:
+def leaky_line(primals, at):
     """A line with the slope 1 where the input is positive, else 1/10."""
     return (np.where(at[0] > 0, 1.0, 0.1) * primals[0],)
-
-
-def leaky_claim(attrs: Any) -> Claim:
-    del attrs
-    return Claim(Surrogate(leaky_line))
 
 
 OPS = collected(
@@ -144,8 +108,8 @@ OPS = collected(
         )
     ),
     Hard(of_x("squared_hinge", lambda x: tf.square(tf.nn.relu(1 - x)), lambda x: np.maximum(1 - x, 0) ** 2, (1.0,))),
-    Hard(of_x("spline", spline, spline_reference, (-1.0, 1.0))),
-    Hard(of_x("elu", tf.nn.elu, elu_reference, (0.0,), dtypes=BOTH)),
+    Hard(of_x("spline", spline, lambda x: np.where(x < -1, x * x, np.where(x < 1, (3 - x) / 4, 0.5)), (-1.0, 1.0))),
+    Hard(of_x("elu", tf.nn.elu, lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), (0.0,), dtypes=BOTH)),
     Hard(of_x("cubed_absolute", lambda x: abs(x) ** 3, lambda x: abs(x) ** 3, (), dtypes=BOTH), lambda x: abs(x) ** 3),
     Hard(
         elementwise(
@@ -167,7 +131,7 @@ OPS = collected(
     ),
     Hard(of_rows("row_minimum", lambda x: tf.reduce_min(x, axis=-1), lambda x: x.min(axis=-1))),
     Hard(of_rows("sorted_rows", lambda x: tf.sort(x, axis=-1), lambda x: np.sort(x, axis=-1), ("N", "M"))),
-    Hard(of_rows("row_median", median, median_reference)),
+    Hard(of_rows("row_median", lambda x: tf.sort(x, axis=-1)[:, tf.shape(x)[-1] // 2], median_reference)),
     Hard(
         of_rows(
             "total_variation",
@@ -178,7 +142,7 @@ OPS = collected(
     Hard(
         of_x(
             "clipped_gradient",
-            custom(clip, clip_vjp),
+            custom(clip, lambda x, dy, *, limit: tf.clip_by_value(dy, -limit, limit)),
             attr_free(lambda x: x),
             (),
             dtypes=BOTH,
@@ -189,11 +153,11 @@ OPS = collected(
     Hard(
         of_x(
             "reversed_gradient",
-            custom(reverse, reverse_vjp),
+            custom(reverse, lambda x, dy, *, factor: -factor * tf.cos(x) * dy),
             attr_free(np.sin),
             (),
             attrs=FactorAttrs,
-            claim=reverse_claim,
+            claim=lambda attrs: Claim(Formula(partial(reverse_formula, factor=attrs.factor)), Derivative()),
         )
     ),
     Hard(
@@ -203,7 +167,7 @@ OPS = collected(
             lambda x: np.maximum(x, 0),
             (0.0,),
             dtypes=WIDE,
-            claim=leaky_claim,
+            claim=lambda attrs: Claim(Surrogate(leaky_line)),
         )
     ),
 )

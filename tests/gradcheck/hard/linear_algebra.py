@@ -7,7 +7,7 @@ import tensorflow as tf
 from mpmath import mp
 from pydantic import Field
 
-from ops import Array, Attrs, Example, Tensor, custom_gradient
+from ops import Attrs, Example, custom_gradient
 from tests.gradcheck.hard import matrices
 from tests.gradcheck.hard.exact import Hard, collected
 from tests.gradcheck.hard.making import WIDE, handwritten, with_attrs
@@ -20,83 +20,63 @@ class RidgeAttrs(Attrs):
     penalty: float = Field(default=0.1, gt=0)
 
 
-def inverse_vjp(a: Tensor, dy: Tensor) -> Tensor:
+def inverse_vjp(a, dy):
     inverse = tf.linalg.inv(a)
     return -tf.matmul(tf.matmul(inverse, dy, transpose_a=True), inverse, transpose_b=True)
 
 
-def solve(a: Tensor, b: Tensor) -> Tensor:
+def solve(a, b):
     return tf.linalg.solve(a, b[:, None])[:, 0]
 
 
-def solve_vjp(a: Tensor, b: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+def solve_vjp(a, b, dy):
     db = tf.linalg.solve(a, dy[:, None], adjoint=True)
     return -tf.matmul(db, solve(a, b)[:, None], transpose_b=True), db[:, 0]
 
 
-def symmetric(a: Tensor) -> Tensor:
+def symmetric(a):
     return (a + tf.linalg.matrix_transpose(a)) / 2
 
 
-def whiten(a: Tensor, b: Tensor) -> Tensor:
-    return tf.linalg.triangular_solve(tf.linalg.cholesky(symmetric(a)), b[:, None])[:, 0]
-
-
-def lower_solve(a: Tensor, b: Tensor) -> Tensor:
-    return tf.linalg.triangular_solve(a, b[:, None])[:, 0]
-
-
-def normal_matrix(a: Tensor, penalty: Tensor) -> Tensor:
+def normal_matrix(a, penalty):
     return tf.matmul(a, a, transpose_a=True) + penalty * tf.eye(tf.shape(a)[-1], dtype=a.dtype)
 
 
-def ridge(a: Tensor, b: Tensor, *, penalty: Tensor) -> Tensor:
+def ridge(a, b, *, penalty):
     return solve(normal_matrix(a, penalty), tf.linalg.matvec(a, b, transpose_a=True))
 
 
-def ridge_vjp(a: Tensor, b: Tensor, dy: Tensor, *, penalty: Tensor) -> tuple[Tensor, Tensor]:
+def ridge_vjp(a, b, dy, *, penalty):
     y, w = ridge(a, b, penalty=penalty), solve(normal_matrix(a, penalty), dy)
     db = tf.linalg.matvec(a, w)
     return (b - tf.linalg.matvec(a, y))[:, None] * w - db[:, None] * y, db
 
 
-def inverse_reference(a: Array) -> Array:
+def inverse_reference(a):
     return np.linalg.inv(a)
 
 
-def solve_reference(a: Array, b: Array) -> Array:
+def solve_reference(a, b):
     return np.linalg.solve(a, b)
 
 
-def lower_solve_reference(a: Array, b: Array) -> Array:
-    return np.linalg.solve(np.tril(a), b)
-
-
-def whiten_reference(a: Array, b: Array) -> Array:
-    return np.linalg.solve(np.linalg.cholesky((a + a.T) / 2), b)
-
-
-def ridge_reference(a: Array, b: Array, *, penalty: float) -> Array:
-    return np.linalg.solve(a.T @ a + penalty * np.eye(a.shape[-1]), a.T @ b)
-
-
-def exact_inverse(a: Any) -> Any:
+def exact_inverse(a):
     return matrices.nested(mp.inverse(mp.matrix(a)))
 
 
-def exact_solve(a: Any, b: Any) -> Any:
+def exact_solve(a, b):
     return matrices.column(mp.lu_solve(mp.matrix(a), mp.matrix(b)))
 
 
-def exact_lower_solve(a: Any, b: Any) -> Any:
+def exact_lower_solve(a, b):
     return exact_solve([[v if j <= i else mp.mpf(0) for j, v in enumerate(row)] for i, row in enumerate(a)], b)
 
 
-def exact_whiten(a: Any, b: Any) -> Any:
+def exact_whiten(a, b):
     return matrices.column(mp.lu_solve(mp.cholesky(matrices.exact_symmetric(a)), mp.matrix(b)))
 
 
-def exact_ridge(a: Any, b: Any, *, penalty: float) -> Any:
+def exact_ridge(a, b, *, penalty):
     m = mp.matrix(a)
     return matrices.column(mp.lu_solve(m.T * m + mp.mpf(penalty) * mp.eye(m.rows), m.T * mp.matrix(b)))
 
@@ -125,14 +105,19 @@ OPS = collected(
     Hard(of_system("solve_badly_scaled", SOLVE_BY_HAND, solve_reference, **SCALED), exact_solve),
     Hard(of_system("solve_near_singular", solve, solve_reference, **NEAR_SINGULAR, **GUARDED), exact_solve),
     Hard(
-        of_system("lower_solve", lower_solve, lower_solve_reference, validate=matrices.require_diagonal),
+        of_system(
+            "lower_solve",
+            lambda a, b: tf.linalg.triangular_solve(a, b[:, None])[:, 0],
+            lambda a, b: np.linalg.solve(np.tril(a), b),
+            validate=matrices.require_diagonal,
+        ),
         exact_lower_solve,
     ),
     Hard(
         of_system(
             "whiten",
-            whiten,
-            whiten_reference,
+            lambda a, b: tf.linalg.triangular_solve(tf.linalg.cholesky(symmetric(a)), b[:, None])[:, 0],
+            lambda a, b: np.linalg.solve(np.linalg.cholesky((a + a.T) / 2), b),
             a=matrices.POSITIVE,
             sample=matrices.random_positive,
             validate=matrices.require_positive_definite,
@@ -143,7 +128,7 @@ OPS = collected(
         of_system(
             "ridge",
             custom_gradient(ridge, ridge_vjp),
-            with_attrs(ridge_reference),
+            with_attrs(lambda a, b, *, penalty: np.linalg.solve(a.T @ a + penalty * np.eye(a.shape[-1]), a.T @ b)),
             dtypes=WIDE,
             attrs=RidgeAttrs,
             validate=matrices.require_finite,

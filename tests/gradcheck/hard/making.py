@@ -77,7 +77,6 @@ def within(**bounds: tuple[float, float]) -> Function:
     """Return a ``validate`` that refuses numbers outside these bounds, by input, and NaN."""
 
     def validate(inputs: Mapping[str, Array], attrs: Any) -> None:
-        del attrs
         for name, (low, high) in bounds.items():
             x = np.asarray(inputs[name], np.float64)
             if not ((x >= low) & (x <= high)).all():

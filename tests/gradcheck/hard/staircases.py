@@ -1,16 +1,15 @@
 """Functions whose small steps are stairs: of cancellation, or of rounding with a claim on the gradient."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from mpmath import mp
 from pydantic import Field
 
-from ops import FLOATS, Array, Arrays, Attrs, Claim, Input, Op, Output, Surrogate, Tensor, additive, custom_gradient
+from ops import FLOATS, Attrs, Claim, Input, Output, Surrogate, additive, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, Rule, elementwise, handwritten, structured, with_attrs
+from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, elementwise, handwritten, structured, with_attrs
 
 SPLITTER = 2.0**27 + 1
 WHOLE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
@@ -29,107 +28,75 @@ class SlopeAttrs(Attrs):
     steepness: float = Field(default=2.0, gt=0)
 
 
-def identity(primals: Arrays, at: Arrays) -> Arrays:
-    del at
-    return (primals[0],)
-
-
-def clipped(primals: Arrays, at: Arrays) -> Arrays:
-    del at
-    return (np.clip(primals[0], -1, 1),)
-
-
-def smooth_sign(primals: Arrays, at: Arrays, *, steepness: float) -> Arrays:
-    del at
+def smooth_sign(primals, at, *, steepness):
     return (np.tanh(steepness * primals[0]),)
 
 
-def straight(surrogate: Any = identity) -> dict[str, Any]:
+def straight(surrogate=(lambda primals, at: (primals[0],))):
     """Return the claim of the derivative of a surrogate."""
 
-    def claim(attrs: Any) -> Claim:
-        del attrs
+    def claim(attrs):
         return Claim(Surrogate(surrogate))
 
     return {"claim": claim}
 
 
-def pass_through(x: Tensor, dy: Tensor) -> Tensor:
-    del x
+def pass_through(x, dy):
     return dy
 
 
-def quantize(x: Tensor, *, levels: int) -> Tensor:
-    return tf.round(tf.clip_by_value(x, -1, 1) * levels) / levels
-
-
-def quantize_vjp(x: Tensor, dy: Tensor, *, levels: int) -> Tensor:
-    del levels
-    return tf.where(tf.abs(x) <= 1, dy, tf.zeros_like(dy))
-
-
-def quantize_reference(x: Array, *, levels: int) -> Array:
-    return np.round(np.clip(x, -1, 1) * levels) / levels
-
-
-def sign(x: Tensor, *, steepness: Tensor) -> Tensor:
-    del steepness
+def sign(x, *, steepness):
     return tf.sign(x)
 
 
-def sign_vjp(x: Tensor, dy: Tensor, *, steepness: Tensor) -> Tensor:
+def sign_reference(x, *, steepness):
+    return np.sign(x)
+
+
+def sign_vjp(x, dy, *, steepness):
     """The derivative of tanh(kx), as 4k σ(2kx) σ(-2kx): without cancellation far out."""
     return 4 * steepness * tf.sigmoid(2 * steepness * x) * tf.sigmoid(-2 * steepness * x) * dy
 
 
-def sign_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor, *, steepness: Tensor) -> tuple[Tensor, Tensor]:
+def sign_vjp_vjp(x, dy, ddx, *, steepness):
     slope = sign_vjp(x, ddx, steepness=steepness)
     return -2 * steepness * tf.tanh(steepness * x) * slope * dy, slope
 
 
-def sign_reference(x: Array, *, steepness: float) -> Array:
-    del steepness
-    return np.sign(x)
-
-
-def sign_claim(attrs: SlopeAttrs) -> Claim:
-    return Claim(Surrogate(partial(smooth_sign, steepness=attrs.steepness)))
-
-
-def upper_part(x: Tensor) -> Tensor:
+def upper_part(x):
     """The upper 26 bits of x."""
     scaled = SPLITTER * x
     return scaled - (scaled - x)
 
 
-def upper_part_reference(x: Array) -> Array:
+def upper_part_reference(x):
     scaled = SPLITTER * x
     return scaled - (scaled - x)
 
 
-def shifted_sum(x: Tensor) -> Tensor:
+def shifted_sum(x):
     return tf.reduce_sum(x + 1e7, axis=-1) - 1e7 * tf.cast(tf.shape(x)[-1], x.dtype)
 
 
-def softmax_reference(x: Array, sharpness: float) -> Array:
+def softmax_reference(x, sharpness):
     e = np.exp(sharpness * (x - x.max(axis=-1, keepdims=True)))
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def exact_softmax(x: Any, sharpness: int) -> Any:
-    def of_row(row: Any) -> Any:
+def exact_softmax(x, sharpness):
+    def of_row(row):
         e = [mp.exp(sharpness * v) for v in row]
         return [v / mp.fsum(e) for v in e]
 
     return [of_row(row) for row in x]
 
 
-def saturated_softmax_vjp(x: Tensor, dy: Tensor) -> Tensor:
+def saturated_softmax_vjp(x, dy):
     s = tf.nn.softmax(500 * x)
     return 500 * s * (dy - tf.reduce_sum(s * dy, axis=-1, keepdims=True))
 
 
-def rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y: tuple[str, ...]) -> Op:
+def rows(name, function, reference, dtypes, y):
     """Return an op of rows."""
     return structured(
         name,
@@ -142,10 +109,10 @@ def rows(name: str, function: Rule, reference: Rule, dtypes: tuple[str, ...], y:
     )
 
 
-def offset(name: str, size: float) -> Hard:
+def offset(name, size):
     """Return x plus a number and minus it again."""
 
-    def there_and_back(x: Any) -> Any:
+    def there_and_back(x):
         return (x + size) - size
 
     return Hard(elementwise(name, there_and_back, there_and_back, {"x": [0.1, 1.0, -3.0]}), lambda x: x + 0)
@@ -173,10 +140,7 @@ OPS = collected(
     offset("offset_by_1e9", 1e9),
     Hard(
         elementwise(
-            "square_on_1e8",
-            lambda x: (tf.square(x) + 1e8 * tf.ones_like(x)) - 1e8,
-            np.square,
-            {"x": [0.1, 1.0, -3.0]},
+            "square_on_1e8", lambda x: (tf.square(x) + 1e8 * tf.ones_like(x)) - 1e8, np.square, {"x": [0.1, 1.0, -3.0]}
         ),
         lambda x: x * x,
     ),
@@ -191,18 +155,9 @@ OPS = collected(
         mp.sin,
     ),
     Hard(
-        rows("shifted_sum", shifted_sum, lambda x: x.sum(axis=-1), WIDE, ("N",)),
-        lambda x: [mp.fsum(row) for row in x],
+        rows("shifted_sum", shifted_sum, lambda x: x.sum(axis=-1), WIDE, ("N",)), lambda x: [mp.fsum(row) for row in x]
     ),
-    Hard(
-        elementwise(
-            "upper_part",
-            upper_part,
-            upper_part_reference,
-            {"x": [0.1, 1.0, -3.0]},
-            **straight(),
-        )
-    ),
+    Hard(elementwise("upper_part", upper_part, upper_part_reference, {"x": [0.1, 1.0, -3.0]}, **straight())),
     Hard(
         elementwise(
             "round_straight_through",
@@ -238,13 +193,16 @@ OPS = collected(
     Hard(
         elementwise(
             "quantize",
-            custom_gradient(quantize, quantize_vjp),
-            with_attrs(quantize_reference),
+            custom_gradient(
+                lambda x, *, levels: tf.round(tf.clip_by_value(x, -1, 1) * levels) / levels,
+                lambda x, dy, *, levels: tf.where(tf.abs(x) <= 1, dy, tf.zeros_like(dy)),
+            ),
+            with_attrs(lambda x, *, levels: np.round(np.clip(x, -1, 1) * levels) / levels),
             {"x": [0.4, 1.0, -2.5]},
             dtypes=BOTH,
             slots={"x": {"domain": (-2.0, 2.0), "kinks": (-1.0, 1.0)}},
             attrs=LevelAttrs,
-            **straight(clipped),
+            **straight(lambda primals, at: (np.clip(primals[0], -1, 1),)),
         )
     ),
     Hard(
@@ -256,7 +214,7 @@ OPS = collected(
             dtypes=BOTH,
             slots={"x": {"kinks": (0.0,)}},
             attrs=SlopeAttrs,
-            claim=sign_claim,
+            claim=lambda attrs: Claim(Surrogate(partial(smooth_sign, steepness=attrs.steepness))),
         )
     ),
     Hard(

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import Field
 
-from ops import Array, Attrs, Tensor, custom_gradient
+from ops import Attrs, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import BOTH, elementwise, rows
 
@@ -20,7 +20,7 @@ class NormAttrs(Attrs):
     order: Literal["one", "two", "largest"] = "two"
 
 
-def norm(x: Tensor, *, order: str) -> Tensor:
+def norm(x, *, order):
     if order == "one":
         return tf.reduce_sum(tf.abs(x), axis=-1)
     if order == "two":
@@ -28,7 +28,7 @@ def norm(x: Tensor, *, order: str) -> Tensor:
     return tf.reduce_max(tf.abs(x), axis=-1)
 
 
-def norm_vjp(x: Tensor, dy: Tensor, *, order: str) -> Tensor:
+def norm_vjp(x, dy, *, order):
     """The gradient of the largest entry loses its sign."""
     y, dy = tf.expand_dims(norm(x, order=order), -1), tf.expand_dims(dy, -1)
     if order == "one":
@@ -38,7 +38,7 @@ def norm_vjp(x: Tensor, dy: Tensor, *, order: str) -> Tensor:
     return dy * tf.cast(tf.equal(tf.abs(x), y), x.dtype)
 
 
-def norm_reference(x: Array, *, order: str) -> Array:
+def norm_reference(x, *, order):
     return np.linalg.norm(x, {"one": 1, "two": 2, "largest": np.inf}[order], axis=-1)
 
 
@@ -49,11 +49,11 @@ class GeluAttrs(Attrs):
     approximate: bool = False
 
 
-def gelu(x: Tensor, *, approximate: bool) -> Tensor:
+def gelu(x, *, approximate):
     return x * (tf.sigmoid(1.702 * x) if approximate else 0.5 * (1 + tf.math.erf(x / np.sqrt(2))))
 
 
-def gelu_vjp(x: Tensor, dy: Tensor, *, approximate: bool) -> Tensor:
+def gelu_vjp(x, dy, *, approximate):
     """The slope of the approximation lacks the factor 1.702 of its argument."""
     if approximate:
         s = tf.sigmoid(1.702 * x)
@@ -61,7 +61,7 @@ def gelu_vjp(x: Tensor, dy: Tensor, *, approximate: bool) -> Tensor:
     return dy * (0.5 * (1 + tf.math.erf(x / np.sqrt(2))) + x * tf.exp(-0.5 * x * x) / np.sqrt(2 * np.pi))
 
 
-def gelu_reference(x: Array, *, approximate: bool) -> Array:
+def gelu_reference(x, *, approximate):
     return x / (1 + np.exp(-1.702 * x)) if approximate else 0.5 * x * (1 + erf(x / np.sqrt(2)))
 
 
@@ -69,34 +69,30 @@ class LeakAttrs(Attrs):
     slope: float = Field(default=0.125, ge=0, le=1)
 
 
-def leak(x: Tensor, *, slope: Tensor) -> Tensor:
+def leak(x, *, slope):
     return tf.where(x > 0, x, slope * x)
 
 
-def leak_vjp(x: Tensor, dy: Tensor, *, slope: Tensor) -> Tensor:
+def leak_vjp(x, dy, *, slope):
     """The gradient has the default slope in place of the attribute."""
     return tf.where(x > 0, dy, 0.125 * dy)
-
-
-def leak_reference(x: Array, *, slope: float) -> Array:
-    return np.where(x > 0, x, slope * x)
 
 
 class BoxCoxAttrs(Attrs):
     power: float = Field(default=0.5, ge=0, le=2)
 
 
-def box_cox(x: Tensor, *, power: Tensor) -> Tensor:
+def box_cox(x, *, power):
     safe = tf.where(tf.equal(power, 0), tf.ones_like(power), power)
     return tf.where(tf.equal(power, 0), tf.math.log(x), tf.math.expm1(safe * tf.math.log(x)) / safe)
 
 
-def box_cox_vjp(x: Tensor, dy: Tensor, *, power: Tensor) -> Tensor:
+def box_cox_vjp(x, dy, *, power):
     """At power 0, the bound of the field, the gradient is 1/x² in place of 1/x."""
     return dy * tf.where(tf.equal(power, 0), 1 / (x * x), tf.pow(x, power - 1))
 
 
-def box_cox_reference(x: Array, *, power: float) -> Array:
+def box_cox_reference(x, *, power):
     return np.log(x) if power == 0 else np.expm1(power * np.log(x)) / power
 
 
@@ -104,64 +100,56 @@ class MixAttrs(Attrs):
     mix: float = Field(default=0.5, ge=0, le=1)
 
 
-def blend(x: Tensor, *, mix: Tensor) -> Tensor:
+def blend(x, *, mix):
     return mix * tf.sin(x) + (1 - mix) * x * x
 
 
-def blend_vjp(x: Tensor, dy: Tensor, *, mix: Tensor) -> Tensor:
+def blend_vjp(x, dy, *, mix):
     """The gradient keeps the mix away from both bounds, which forward does not."""
     mix = tf.clip_by_value(mix, 0.02, 0.98)
     return dy * (mix * tf.cos(x) + (1 - mix) * 2 * x)
-
-
-def blend_reference(x: Array, *, mix: float) -> Array:
-    return mix * np.sin(x) + (1 - mix) * x**2
 
 
 class PowerAttrs(Attrs):
     power: int = Field(default=2, ge=1, le=5)
 
 
-def power_of(x: Tensor, *, power: int) -> Tensor:
+def power_of(x, *, power):
     y = tf.ones_like(x)
     for _ in range(power):
         y = y * x
     return y
 
 
-def power_vjp(x: Tensor, dy: Tensor, *, power: int) -> Tensor:
+def power_vjp(x, dy, *, power):
     """The loop ends at x³, so the gradient is wrong at power 5 alone."""
     return power * dy * power_of(x, power=min(power - 1, 3))
-
-
-def power_reference(x: Array, *, power: int) -> Array:
-    return x**power
 
 
 class LossAttrs(Attrs):
     reduction: Literal["sum", "mean"] = "sum"
 
 
-def count_of(x: Tensor, reduction: str) -> Tensor:
+def count_of(x, reduction):
     return tf.cast(tf.shape(x)[-1] if reduction == "mean" else 1, x.dtype)
 
 
-def loss(x: Tensor, *, reduction: str) -> Tensor:
+def loss(x, *, reduction):
     return tf.reduce_sum(tf.math.log1p(x * x), axis=-1) / count_of(x, reduction)
 
 
-def loss_vjp(x: Tensor, dy: Tensor, *, reduction: str) -> Tensor:
+def loss_vjp(x, dy, *, reduction):
     return tf.expand_dims(dy, -1) * 2 * x / (1 + x * x) / count_of(x, reduction)
 
 
-def loss_vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor, *, reduction: str) -> tuple[Tensor, Tensor]:
+def loss_vjp_vjp(x, dy, ddx, *, reduction):
     """The x slot forgets the mean."""
     square = x * x
     of_dy = tf.reduce_sum(ddx * 2 * x / (1 + square), axis=-1) / count_of(x, reduction)
     return tf.expand_dims(dy, -1) * ddx * 2 * (1 - square) / tf.square(1 + square), of_dy
 
 
-def loss_reference(x: Array, *, reduction: str) -> Array:
+def loss_reference(x, *, reduction):
     return np.log1p(x**2).mean(-1) if reduction == "mean" else np.log1p(x**2).sum(-1)
 
 
@@ -170,21 +158,17 @@ class SumAttrs(Attrs):
     reverse: bool = False
 
 
-def running(x: Tensor, *, exclusive: bool, reverse: bool) -> Tensor:
+def running(x, *, exclusive, reverse):
     return tf.cumsum(x * x, axis=-1, exclusive=exclusive, reverse=reverse)
 
 
-def forgets_exclusive(x: Tensor, dy: Tensor, *, exclusive: bool, reverse: bool) -> Tensor:
-    return 2 * x * tf.cumsum(dy, axis=-1, reverse=not reverse)
-
-
-def forgets_both(x: Tensor, dy: Tensor, *, exclusive: bool, reverse: bool) -> Tensor:
+def forgets_both(x, dy, *, exclusive, reverse):
     """Each attribute alone is right; together, the sum runs the wrong way."""
     backwards = (not reverse) or exclusive
     return 2 * x * tf.cumsum(dy, axis=-1, exclusive=exclusive, reverse=backwards)
 
 
-def running_reference(x: Array, *, exclusive: bool, reverse: bool) -> Array:
+def running_reference(x, *, exclusive, reverse):
     squares = np.flip(x**2, -1) if reverse else x**2
     sums = np.cumsum(squares, -1) - (squares if exclusive else 0)
     return np.flip(sums, -1) if reverse else sums
@@ -194,12 +178,12 @@ class UnitAttrs(Attrs):
     unit: Literal["nats", "bits", "bans"] = "nats"
 
 
-def surprise(x: Tensor, *, unit: str) -> Tensor:
+def surprise(x, *, unit):
     """A ban is log 10, not log 12."""
     return -tf.math.log(x) / {"nats": 1.0, "bits": np.log(2), "bans": np.log(12)}[unit]
 
 
-def surprise_reference(x: Array, *, unit: str) -> Array:
+def surprise_reference(x, *, unit):
     return -np.log(x) / np.log({"nats": np.e, "bits": 2, "bans": 10}[unit])
 
 
@@ -207,21 +191,20 @@ class ShiftAttrs(Attrs):
     shift: float = 0.5
 
 
-def shifted(x: Tensor, *, shift: Tensor) -> Tensor:
+def shifted(x, *, shift):
     return tf.math.softplus(x - shift)
 
 
-def shifted_vjp(x: Tensor, dy: Tensor, *, shift: Tensor) -> Tensor:
+def shifted_vjp(x, dy, *, shift):
     """The gradient takes a negative shift for a positive one."""
     return dy * tf.sigmoid(x - tf.abs(shift))
 
 
-def shifted_reference(x: Array, *, shift: float) -> Array:
-    return np.logaddexp(0, x - shift)
-
-
 NORM, LOSS = custom_gradient(norm, norm_vjp), custom_gradient(loss, loss_vjp, loss_vjp_vjp)
-EXCLUSIVE, SWITCHES = custom_gradient(running, forgets_exclusive), custom_gradient(running, forgets_both)
+EXCLUSIVE, SWITCHES = (
+    custom_gradient(running, lambda x, dy, *, exclusive, reverse: 2 * x * tf.cumsum(dy, axis=-1, reverse=not reverse)),
+    custom_gradient(running, forgets_both),
+)
 LEAK, GELU = custom_gradient(leak, leak_vjp), custom_gradient(gelu, gelu_vjp)
 BOX_COX, BLEND = custom_gradient(box_cox, box_cox_vjp), custom_gradient(blend, blend_vjp)
 POWER, SHIFTED = custom_gradient(power_of, power_vjp), custom_gradient(shifted, shifted_vjp)
@@ -234,13 +217,17 @@ OPS: dict[str, Planted] = {
         elementwise(GELU, gelu_reference, attrs=GeluAttrs, dtypes=BOTH), FIRST
     ),
     "a leak's gradient has the default slope": Planted(
-        elementwise(LEAK, leak_reference, attrs=LeakAttrs, slot=AT_0), FIRST
+        elementwise(LEAK, lambda x, *, slope: np.where(x > 0, x, slope * x), attrs=LeakAttrs, slot=AT_0), FIRST
     ),
     "the limit at the lower bound of a number": Planted(
         elementwise(BOX_COX, box_cox_reference, attrs=BoxCoxAttrs, slot={"domain": (0.5, 3.0), "poles": (0.0,)}), FIRST
     ),
-    "a number kept away from its bounds": Planted(elementwise(BLEND, blend_reference, attrs=MixAttrs), FIRST),
-    "a loop too short at the largest power": Planted(elementwise(POWER, power_reference, attrs=PowerAttrs), FIRST),
+    "a number kept away from its bounds": Planted(
+        elementwise(BLEND, lambda x, *, mix: mix * np.sin(x) + (1 - mix) * x**2, attrs=MixAttrs), FIRST
+    ),
+    "a loop too short at the largest power": Planted(
+        elementwise(POWER, lambda x, *, power: x**power, attrs=PowerAttrs), FIRST
+    ),
     "a mean forgotten at second order": Planted(rows(LOSS, loss_reference, attrs=LossAttrs, out=("N",)), ("second",)),
     "an exclusive sum's gradient includes all": Planted(
         rows(EXCLUSIVE, running_reference, name="exclusive_sum", attrs=SumAttrs), FIRST
@@ -255,6 +242,6 @@ OPS: dict[str, Planted] = {
         ("value",),
     ),
     "a negative number taken for a positive one": Planted(
-        elementwise(SHIFTED, shifted_reference, attrs=ShiftAttrs), FIRST
+        elementwise(SHIFTED, lambda x, *, shift: np.logaddexp(0, x - shift), attrs=ShiftAttrs), FIRST
     ),
 }

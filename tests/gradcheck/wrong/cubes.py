@@ -1,15 +1,13 @@
 """The cube, its gradient and its reference, which wrong ops change in one place."""
 
-from ops import Array, Tensor
 
-
-def cube(x: Tensor) -> Tensor:
+def cube(x):
     return x * x * x
 
 
-def cube_vjp(x: Tensor, dy: Tensor) -> Tensor:
+def cube_vjp(x, dy):
     return 3 * x * x * dy
 
 
-def cube_reference(x: Array) -> Array:
+def cube_reference(x):
     return x**3

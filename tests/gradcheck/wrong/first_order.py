@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import special
 
-from ops import Array, Arrays, Attrs, Claim, Example, Input, Op, Surrogate, Tensor, custom_gradient
+from ops import Attrs, Claim, Example, Input, Surrogate, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.cubes import cube, cube_reference
 from tests.gradcheck.wrong.making import WIDE, elementwise, made
@@ -13,16 +13,15 @@ FIRST = ("derivative",)
 GAMMA = (Input("a", WIDE, domain=(0.5, 5.0)), Input("x", WIDE, domain=(0.1, 9.0), poles=(0.0,)))
 
 
-def first_only(attrs: Attrs) -> Claim:
+def first_only(attrs):
     """Claim the derivative at first order, and no second one."""
-    del attrs
     return Claim(second=None)
 
 
-def of_gamma(name: str, factor: float) -> Op:
+def of_gamma(name, factor):
     """Return the incomplete gamma function, whose derivative in a is off by a factor."""
 
-    def vjp(a: Tensor, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    def vjp(a, x, dy):
         in_x = tf.exp((a - 1) * tf.math.log(x) - x - tf.math.lgamma(a))
         return factor * tf.raw_ops.IgammaGradA(a=a, x=x) * dy, in_x * dy
 
@@ -30,24 +29,20 @@ def of_gamma(name: str, factor: float) -> Op:
     return made(function, special.gammainc, GAMMA, name=name, claim=first_only, batching="elementwise")
 
 
-def gamma_of_the_upper_tail(a: Tensor, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+def gamma_of_the_upper_tail(a, x, dy):
     """The derivative in a of the upper tail."""
     in_x = tf.exp((a - 1) * tf.math.log(x) - x - tf.math.lgamma(a))
     return -tf.raw_ops.IgammaGradA(a=a, x=x) * dy, in_x * dy
 
 
-def without_cotangent(x: Tensor, dy: Tensor) -> Tensor:
+def without_cotangent(x, dy):
     """dy is forgotten."""
     return 3 * x * x * tf.ones_like(dy)
 
 
-def clipped(x: Tensor, dy: Tensor) -> Tensor:
+def clipped(x, dy):
     """Clipped, though claimed to be linear."""
     return tf.clip_by_value(3 * x * x * dy, -1.0, 1.0)
-
-
-def off_by_a_constant(x: Tensor) -> Tensor:
-    return x * x * x * (1 + 1e-9)
 
 
 class SideAttrs(Attrs):
@@ -56,25 +51,17 @@ class SideAttrs(Attrs):
     smooth: bool = True
 
 
-def sided(x: Tensor, *, smooth: bool) -> Tensor:
+def sided(x, *, smooth):
     return tf.sin(x)
 
 
-def sided_vjp(x: Tensor, dy: Tensor, *, smooth: bool) -> Tensor:
-    """Wrong where no second order is declared."""
-    return tf.cos(x) * dy * (1.0 if smooth else 1.01)
-
-
-def sided_reference(x: Array, *, smooth: bool) -> Array:
+def sided_reference(x, *, smooth):
     return np.sin(x)
 
 
-def of_side(attrs: SideAttrs) -> Claim:
-    return Claim() if attrs.smooth else Claim(second=None)
-
-
-def line(primals: Arrays, at: Arrays) -> Arrays:
-    return (2 * primals[0],)
+def sided_vjp(x, dy, *, smooth):
+    """Wrong where no second order is declared."""
+    return tf.cos(x) * dy * (1.0 if smooth else 1.01)
 
 
 OPS: dict[str, Planted] = {
@@ -100,7 +87,8 @@ OPS: dict[str, Planted] = {
         ("linearity",),
     ),
     "a wrong value, and no second order": Planted(
-        elementwise(off_by_a_constant, cube_reference, name="off_by_a_constant", claim=first_only), ("value",)
+        elementwise(lambda x: x * x * x * (1 + 1e-9), cube_reference, name="off_by_a_constant", claim=first_only),
+        ("value",),
     ),
     "wrong for the attributes without a second order": Planted(
         elementwise(
@@ -108,7 +96,7 @@ OPS: dict[str, Planted] = {
             sided_reference,
             name="sided",
             attrs=SideAttrs,
-            claim=of_side,
+            claim=lambda attrs: Claim() if attrs.smooth else Claim(second=None),
             examples=(Example("smooth", {"x": [0.5, -1.0]}),),
         ),
         FIRST,
@@ -118,7 +106,7 @@ OPS: dict[str, Planted] = {
             custom_gradient(tf.sign, lambda x, dy: 1.99 * dy),
             np.sign,
             name="another_slope",
-            claim=lambda attrs: Claim(Surrogate(line), None),
+            claim=lambda attrs: Claim(Surrogate(lambda primals, at: (2 * primals[0],)), None),
             slot={"kinks": (0.0,)},
         ),
         FIRST,

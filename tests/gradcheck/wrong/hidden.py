@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ops import Array, Example, Function, Input, Op, Output, Tensor, custom_gradient
+from ops import Example, Input, Output, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import BOTH, WIDE, made
 
@@ -11,39 +11,39 @@ FIRST, SECOND = ("derivative",), ("second",)
 FAR, NEAR = (1e-12, 1e-4, 1.0, 1e4, 1e12), (1e-6, 1.0, 1e6)
 
 
-def scaled(units: tuple[float, ...], of_x: tuple[float, ...], of_second: tuple[float, ...] | None = None) -> Function:
+def scaled(units, of_x, of_second=None):
     """Return x² in these units as one output; its first and second order have other factors."""
 
-    def constant(x: Tensor, *factors: tuple[float, ...]) -> Tensor:
+    def constant(x, *factors):
         return tf.constant(np.prod([units, *factors], axis=0), x.dtype)
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         return x * x * constant(x)
 
-    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+    def vjp(x, dy):
         return 2 * x * dy * constant(x, of_x)
 
-    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    def vjp_vjp(x, dy, ddx):
         second = constant(x, of_second or of_x)
         return 2 * dy * ddx * second, 2 * x * ddx * constant(x, of_x)
 
     return custom_gradient(forward, vjp, vjp_vjp)
 
 
-def energy(of_x: tuple[float, ...], of_second: tuple[float, ...]) -> Op:
+def energy(of_x, of_second):
     """Return an op that sums x² in the units ``FAR``; its first and second order have other factors."""
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         return tf.reduce_sum(x * x * tf.constant(FAR, x.dtype), axis=-1)
 
-    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+    def vjp(x, dy):
         return 2 * x * dy[..., None] * tf.constant(np.multiply(FAR, of_x), x.dtype)
 
-    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    def vjp_vjp(x, dy, ddx):
         of_x_slot, of_dy_slot = (tf.constant(np.multiply(FAR, factors), x.dtype) for factors in (of_second, of_x))
         return 2 * dy[..., None] * ddx * of_x_slot, tf.reduce_sum(2 * x * ddx * of_dy_slot, axis=-1)
 
-    def reference(x: Array) -> Array:
+    def reference(x):
         return np.sum(x * x * np.array(FAR), axis=-1)
 
     return made(
@@ -57,22 +57,22 @@ def energy(of_x: tuple[float, ...], of_second: tuple[float, ...]) -> Op:
     )
 
 
-def mixed(factor: float) -> Function:
+def mixed(factor):
     """Return (p², m p, m²) of a pressure in Pa and a mass in ng, whose gradient has a factor for the mass."""
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         p, m = x[..., 0], x[..., 1]
         return tf.stack([p * p, 1e-20 * m * p, m * m], axis=-1)
 
-    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+    def vjp(x, dy):
         p, m, a, b, c = x[..., 0], x[..., 1], dy[..., 0], dy[..., 1], dy[..., 2]
         return tf.stack([2 * p * a + 1e-20 * m * b, (1e-20 * p * b + 2 * m * c) * factor], axis=-1)
 
     return custom_gradient(forward, vjp)
 
 
-def op(name: str, function: Function, units: tuple[float, ...], dtypes: tuple[str, ...] = WIDE) -> Op:
-    def reference(x: Array) -> Array:
+def op(name, function, units, dtypes=WIDE):
+    def reference(x):
         return x * x * np.array(units)
 
     size = len(units)
@@ -87,7 +87,7 @@ def op(name: str, function: Function, units: tuple[float, ...], dtypes: tuple[st
     )
 
 
-def mixed_reference(x: Array) -> Array:
+def mixed_reference(x):
     p, m = np.moveaxis(x, -1, 0)
     return np.stack([p * p, 1e-20 * m * p, m * m], axis=-1)
 

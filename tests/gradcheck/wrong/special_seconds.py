@@ -3,28 +3,24 @@
 import numpy as np
 import tensorflow as tf
 
-from ops import Array, Function, Input, Tensor, custom_gradient
+from ops import Input, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import MATRIX, WIDE, elementwise, rows
 
 SECOND, LINE, TOP = ("second",), ("N",), 2.0
 
 
-def wave(x: Tensor) -> Tensor:
+def wave(x):
     return x * tf.sin(x)
 
 
-def wave_reference(x: Array) -> Array:
-    return x * np.sin(x)
-
-
-def wave_where(at: float, of_x: float = 0.0, of_dy: float = 1.0, in_eager: bool = False) -> Function:
+def wave_where(at, of_x=0.0, of_dy=1.0, in_eager=False):
     """Return a wave whose second order has other factors at one number, everywhere or in eager mode alone."""
 
-    def vjp(x: Tensor, dy: Tensor) -> Tensor:
+    def vjp(x, dy):
         return dy * (tf.sin(x) + x * tf.cos(x))
 
-    def vjp_vjp(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+    def vjp_vjp(x, dy, ddx):
         is_there = tf.equal(x, at)
         if in_eager and not tf.executing_eagerly():
             is_there = tf.zeros_like(is_there)
@@ -35,83 +31,53 @@ def wave_where(at: float, of_x: float = 0.0, of_dy: float = 1.0, in_eager: bool 
     return custom_gradient(wave, vjp, vjp_vjp)
 
 
-def product(x: Tensor, w: Tensor) -> Tensor:
+def product(x, w):
     return x * tf.sin(w)
 
 
-def product_vjp(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
-    return dy * tf.sin(w), dy * x * tf.cos(w)
-
-
-def product_reference(x: Array, w: Array) -> Array:
-    return x * np.sin(w)
-
-
-def product_where(is_wrong: Function) -> Function:
+def product_where(is_wrong):
     """Return a product whose mixed second derivatives are lost at some points."""
 
-    def vjp_vjp(x: Tensor, w: Tensor, dy: Tensor, ddx: Tensor, ddw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def vjp_vjp(x, w, dy, ddx, ddw):
         mixed = tf.where(is_wrong(x, w), tf.zeros_like(x), tf.cos(w))
         return dy * mixed * ddw, dy * (mixed * ddx - x * tf.sin(w) * ddw), tf.sin(w) * ddx + x * tf.cos(w) * ddw
 
-    return custom_gradient(product, product_vjp, vjp_vjp)
+    return custom_gradient(product, lambda x, w, dy: (dy * tf.sin(w), dy * x * tf.cos(w)), vjp_vjp)
 
 
-def row_product(x: Tensor) -> Tensor:
+def row_product(x):
     """TensorFlow's own second order divides 0 by 0 where a row has two zeros."""
     return tf.reduce_prod(x, axis=-1)
 
 
-def row_product_reference(x: Array) -> Array:
-    return np.prod(x, -1)
-
-
-def cubes(x: Tensor) -> Tensor:
-    return tf.reduce_sum(x * x * x, axis=-1)
-
-
-def cubes_vjp(x: Tensor, dy: Tensor) -> Tensor:
-    return 3 * x * x * dy[:, None]
-
-
-def cubes_of_ties(x: Tensor, dy: Tensor, ddx: Tensor) -> tuple[Tensor, Tensor]:
+def cubes_of_ties(x, dy, ddx):
     """A number that equals its left neighbour gets twice its second derivative."""
     is_tied = tf.concat([tf.zeros_like(x[:, :1], tf.bool), tf.equal(x[:, 1:], x[:, :-1])], axis=1)
     factor = tf.where(is_tied, 2 * tf.ones_like(x), tf.ones_like(x))
     return factor * 6 * x * ddx * dy[:, None], tf.reduce_sum(3 * x * x * ddx, axis=-1)
 
 
-def cubes_reference(x: Array) -> Array:
-    return np.sum(x**3, -1)
-
-
-def squared_distance(x: Tensor, w: Tensor) -> Tensor:
-    return tf.reduce_sum(tf.square(x - w), axis=-1)
-
-
-def squared_distance_vjp(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+def squared_distance_vjp(x, w, dy):
     d = 2 * (x - w) * dy[:, None]
     return d, -d
 
 
-def distance_of_equal_rows(x: Tensor, w: Tensor, dy: Tensor, ddx: Tensor, ddw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def distance_of_equal_rows(x, w, dy, ddx, ddw):
     """Equal rows have no second order."""
     differs = tf.cast(tf.reduce_any(tf.not_equal(x, w), axis=-1, keepdims=True), x.dtype)
     d = 2 * dy[:, None] * (ddx - ddw) * differs
     return d, -d, tf.reduce_sum(2 * (x - w) * (ddx - ddw), axis=-1)
 
 
-def squared_distance_reference(x: Array, w: Array) -> Array:
-    return np.sum((x - w) ** 2, -1)
-
-
-def wave_op(name: str, function: Function, check: str = "second") -> Planted:
+def wave_op(name, function, check="second"):
     slot = {"domain": (-TOP, TOP)}
-    return Planted(elementwise(function, wave_reference, name=name, slot=slot), (check,))
+    return Planted(elementwise(function, lambda x: x * np.sin(x), name=name, slot=slot), (check,))
 
 
-def product_op(name: str, is_wrong: Function) -> Planted:
-    return Planted(elementwise(product_where(is_wrong), product_reference, names=("x", "w"), name=name), SECOND)
+def product_op(name, is_wrong):
+    return Planted(
+        elementwise(product_where(is_wrong), lambda x, w: x * np.sin(w), names=("x", "w"), name=name), SECOND
+    )
 
 
 PAIR = (Input("x", WIDE, MATRIX), Input("w", WIDE, MATRIX))
@@ -127,15 +93,25 @@ OPS: dict[str, Planted] = {
         "mixed_at_zeros", lambda x, w: tf.equal(x, 0) & tf.equal(w, 0)
     ),
     "TensorFlow's product of rows with two zeros": Planted(
-        rows(row_product, row_product_reference, name="product_with_zeros", out=LINE), SECOND
+        rows(row_product, lambda x: np.prod(x, -1), name="product_with_zeros", out=LINE), SECOND
     ),
     "a second order that ties double": Planted(
-        rows(custom_gradient(cubes, cubes_vjp, cubes_of_ties), cubes_reference, name="cubes_of_ties", out=LINE), SECOND
+        rows(
+            custom_gradient(
+                lambda x: tf.reduce_sum(x * x * x, axis=-1), lambda x, dy: 3 * x * x * dy[:, None], cubes_of_ties
+            ),
+            lambda x: np.sum(x**3, -1),
+            name="cubes_of_ties",
+            out=LINE,
+        ),
+        SECOND,
     ),
     "no second order at equal rows": Planted(
         rows(
-            custom_gradient(squared_distance, squared_distance_vjp, distance_of_equal_rows),
-            squared_distance_reference,
+            custom_gradient(
+                lambda x, w: tf.reduce_sum(tf.square(x - w), axis=-1), squared_distance_vjp, distance_of_equal_rows
+            ),
+            lambda x, w: np.sum((x - w) ** 2, -1),
             inputs=PAIR,
             name="equal_rows",
             out=LINE,
