@@ -14,14 +14,17 @@ SEED = 22
 SEEDED = ["derivative", "second", "linearity", "adjoint", "symmetry", "dtypes", "finite", "batching", "determinism"]
 
 
-# Each takes 7 s of CPU. The first contains self_adjoint_eig; ``make trust`` runs both too.
-DEAR = ("conv_eig", "reshape")
+# With formulas, attributes, integers, a surrogate, rows, no rows, and in C++. ``make trust`` runs the others too.
+OF_EACH_KIND = (
+    *("clip_gradient", "gradient_reversal", "log1pexp", "matvec", "mean", "relu", "round_ste"),
+    *("softmax_cross_entropy", "square", "zero_out_indexed"),
+)
 
 
 @pytest.mark.parametrize(
     "op",
     [
-        pytest.param(op, id=name, marks=pytest.mark.thorough if name in DEAR else pytest.mark.slow)
+        pytest.param(op, id=name, marks=pytest.mark.slow if name in OF_EACH_KIND else pytest.mark.thorough)
         for name, op in REGISTRY.ops.items()
     ],
 )
