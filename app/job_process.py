@@ -23,6 +23,7 @@ from app.execution.check_child import come_last, need_unchanged
 from app.execution.check_messages import Done, Head, Part, Piece, Progress, Ready, Setup
 from app.execution.fork_server import start_as_copy
 from app.execution.progress import FOLLOWER
+from app.http.request import OF_KEY
 from app.jobs.records import Claim
 from app.main import create_app
 from app.runtime.cores import share_cores
@@ -143,6 +144,7 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
         "raw_path": path.encode("ascii"),
         "query_string": query.encode("ascii"),
         "headers": [*headers, (b"content-length", b"%d" % len(request.body))],
+        OF_KEY: claim.key,
     }
     FOLLOWER.set(_Follower(connection))
     await app(scope, receive, send)

@@ -14,7 +14,7 @@ from pullback import calls
 from pullback.calls import Call
 from pullback.catalogue import Contract, html_of
 from pullback.coroutines import run
-from pullback.errors import PullbackError
+from pullback.errors import Gone, PullbackError
 from pullback.jobs import AsyncJob, BaseJob, Job, Started, deferred
 from pullback.limits import Limit
 from pullback.op_calls import OpCall
@@ -64,8 +64,17 @@ class BaseOp(ABC):
             return await self._send(call, Limit(call.deadline))
         limit = call.limit
         # Under the same name: many gathered calls wait here, and each keeps all its variables.
-        call = call.named(None if call.is_named else await self._shared_contract(limit))
-        return await self._send(call, limit)
+        contract = None if call.is_named else await self._shared_contract(limit)
+        without = (
+            None if call.fields.get("sparsity") is None else call._replace(fields={**call.fields, "sparsity": None})
+        )
+        call = call.named(contract)
+        try:
+            return await self._send(call, limit)
+        except Gone:
+            if without is None:
+                raise
+            return await self._send(without.named(contract), limit)
 
     async def start(self, call: OpCall[T] | Call[T], background: bool | str) -> BaseJob[T]:
         """Make a job of a call; a string finds the job that a call with the same one has made."""

@@ -17,19 +17,25 @@ Index = NDArray[np.intp]
 
 # How many lines are colored between two checkpoints.
 _LINES = 1 << 12
+# The most bits of the sets of colors of all lines.
+_BITS = 1 << 30
+
+
+class ManyColors(Exception):
+    """A coloring has more colors than its sets may have bits: more products than anyone waits for."""
 
 
 def distance_two(line: Index, other: Index, lines: int, others: int, checkpoint: Checkpoint) -> Index:
     """Return a color of each of the ``lines`` such that two lines of one color have no nonzero in common.
 
-    The nonzeros are at ``line`` and ``other``, sorted by ``line``.
+    The nonzeros are at ``line`` and ``other``, sorted by ``line``. Raises ``ManyColors``.
     """
-    colors, taken = list[int](), [0] * others
+    colors, taken, most = list[int](), [0] * others, _most(others)
     for near in _neighbours(line, other, lines, checkpoint):
         forbidden = 0
         for j in near:
             forbidden |= taken[j]
-        free = _lowest_free(forbidden)
+        free = _lowest_free(forbidden, most)
         colors.append(free.bit_length() - 1)
         for j in near:
             taken[j] |= free
@@ -41,7 +47,9 @@ def star(row: Index, column: Index, size: int, checkpoint: Checkpoint) -> Index:
 
     The nonzeros are sorted by row. Neighbours have different colors, and a path of four lines has three. Any two
     colored neighbours of a line that has no color yet differ in color, so only paths that the new line ends remain.
+    Raises ``ManyColors``.
     """
+    most = _most(size)
     # Those with the most neighbours first: all that are next to a line that has no color yet have different ones.
     order = np.argsort(-np.bincount(row, minlength=size), kind="stable")
     rank = np.empty_like(order)
@@ -55,7 +63,7 @@ def star(row: Index, column: Index, size: int, checkpoint: Checkpoint) -> Index:
         neighbours, forbidden = [w for w in every if w != v], near[v]
         for w in neighbours:
             forbidden |= hubs[w] if w < v else near[w]
-        free = _lowest_free(forbidden)
+        free = _lowest_free(forbidden, most)
         color = free.bit_length() - 1
         colors.append(color)
         for x in neighbours:
@@ -68,9 +76,17 @@ def star(row: Index, column: Index, size: int, checkpoint: Checkpoint) -> Index:
     return np.array(colors, np.intp)[rank]
 
 
-def _lowest_free(forbidden: int) -> int:
-    """Return the lowest bit that is not set."""
-    return ~forbidden & (forbidden + 1)
+def _most(lines: int) -> int:
+    """Return how many colors sets of so many lines may have."""
+    return _BITS // max(1, lines)
+
+
+def _lowest_free(forbidden: int, most: int) -> int:
+    """Return the lowest bit that is not set; raise ``ManyColors`` if it is not one of ``most``."""
+    free = ~forbidden & (forbidden + 1)
+    if free.bit_length() > most:
+        raise ManyColors
+    return free
 
 
 def _neighbours(line: Index, other: Index, lines: int, checkpoint: Checkpoint) -> Iterator[list[int]]:

@@ -1,7 +1,7 @@
 """Sparse Jacobians and Hessians: their nonzeros from a few products, and a proof that none is missing.
 
-Each use of a sparsity is verified: the product of the derivative with a fresh random direction must be that of the
-sparse matrix, within the rounding of both. The magnitudes of the direction are between 0.5 and 1, so a nonzero outside
+Each use of a sparsity is verified: the products of the derivative with fresh random directions must be those of the
+sparse matrix, within the rounding of both. The magnitudes of a direction are between 0.5 and 1, so a nonzero outside
 the pattern always shows, unless it cancels one of another row by chance.
 """
 
@@ -34,6 +34,9 @@ Block: TypeAlias = dict[str, Any]
 
 # The largest rounding of numbers at which a random product still shows a missed nonzero: that of float32.
 LARGEST_EPS = 2e-7
+# How many random products verify a matrix of float32. Once in some ten thousand, two numbers of one direction differ by
+# no more than the rounding, and it does not show a nonzero that was added to another one.
+COARSE_EPS, PROBES = 1e-10, 3
 # How many times the rounding of a sum of products may be exceeded, and by how much the measured rounding.
 ROUNDING, MEASURED, SPLITS = 4.0, 8.0, 3
 
@@ -191,7 +194,8 @@ def nonzeros(matrix: Matrix, sparsity: Sparsity, checkpoint: Checkpoint) -> Floa
 def _probes(matrix: Matrix, lines: int, *, is_right: bool) -> Floats:
     """Return random directions, whose numbers their dtypes hold exactly."""
     rng = np.random.default_rng()
-    probes = rng.uniform(0.5, 1, (1, lines)) * rng.choice((-1.0, 1.0), (1, lines))
+    shape = PROBES if matrix.eps > COARSE_EPS else 1, lines
+    probes = rng.uniform(0.5, 1, shape) * rng.choice((-1.0, 1.0), shape)
     slots, dtypes = (matrix.of.columns, matrix.column_dtypes) if is_right else (matrix.of.rows, matrix.dtypes)
     for name, begin, end in parts(slots):
         probes[:, begin:end] = probes[:, begin:end].astype(dtypes[name])

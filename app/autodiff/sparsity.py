@@ -2,15 +2,17 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from app.autodiff.coloring import Index, distance_two, star
+from app.autodiff.coloring import Index, ManyColors, distance_two, star
 from app.autodiff.derivatives import Absent
+from app.errors import Unprocessable, wrong
 from app.runtime.cancellation import Checkpoint
 
 Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -109,25 +111,49 @@ class Sparsity:
 def colored(pattern: Pattern, checkpoint: Checkpoint, *, has_columns: bool) -> Sparsity:
     """Return a pattern with the coloring of its rows or, if the matrix ``has_columns``, of its columns if it has fewer.
 
-    A Hessian whose pattern is symmetric has a star coloring.
+    A Hessian whose pattern is symmetric has a star coloring. Raises ``Unprocessable`` where each has too many colors.
     """
-    row, column, (rows, columns) = pattern.row, pattern.column, pattern.of.shape
+    row, column, rows = pattern.row, pattern.column, pattern.of.shape[0]
     if pattern.of.order > 1 and pattern.is_symmetric:
-        return _of_star(pattern, star(row, column, rows, checkpoint))
-    sparsity = by_rows(pattern, checkpoint)
-    # No coloring of the columns has fewer colors than a row has nonzeros.
-    if not has_columns or sparsity.products <= np.bincount(row, minlength=1).max(initial=0):
-        return sparsity
-    order = np.lexsort((row, column))
-    colors = distance_two(column[order], row[order], columns, rows, checkpoint)
-    other = Sparsity(pattern, "columns", colors, colors[column], row)
-    return min(sparsity, other, key=lambda each: each.products)
+        with _few_colors(pattern):
+            return _of_star(pattern, star(row, column, rows, checkpoint))
+    if not has_columns:
+        return by_rows(pattern, checkpoint)
+    found = list[Sparsity]()
+    with suppress(Unprocessable):
+        found.append(by_rows(pattern, checkpoint))
+        # No coloring of the columns has fewer colors than a row has nonzeros.
+        if found[0].products <= np.bincount(row, minlength=1).max(initial=0):
+            return found[0]
+    with suppress(Unprocessable) if found else nullcontext():
+        found.append(_by_columns(pattern, checkpoint))
+    return min(found, key=lambda each: each.products)
 
 
 def by_rows(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
-    """Return a pattern with a coloring of its rows."""
-    colors = distance_two(pattern.row, pattern.column, *pattern.of.shape, checkpoint)
+    """Return a pattern with a coloring of its rows; raises ``Unprocessable`` where it has too many colors."""
+    with _few_colors(pattern):
+        colors = distance_two(pattern.row, pattern.column, *pattern.of.shape, checkpoint)
     return Sparsity(pattern, "rows", colors, colors[pattern.row], pattern.column)
+
+
+def _by_columns(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
+    row, column, (rows, columns) = pattern.row, pattern.column, pattern.of.shape
+    order = np.lexsort((row, column))
+    with _few_colors(pattern):
+        colors = distance_two(column[order], row[order], columns, rows, checkpoint)
+    return Sparsity(pattern, "columns", colors, colors[column], row)
+
+
+@contextmanager
+def _few_colors(pattern: Pattern) -> Generator[None]:
+    """Raise ``Unprocessable`` where a coloring in this block has too many colors."""
+    try:
+        yield
+    except ManyColors:
+        message = "the rows, or columns, with a common nonzero are too many; request products, or a part (wrt, of)"
+        expected, got = "dense rows or dense columns, not both", f"{len(pattern.row)} nonzeros in {pattern.of.shape}"
+        raise wrong(("sparse",), message, expected=expected, got=got) from None
 
 
 def _of_star(pattern: Pattern, colors: Index) -> Sparsity:

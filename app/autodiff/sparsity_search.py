@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.autodiff.coloring import Index, distance_two
+from app.autodiff.coloring import Index, ManyColors, distance_two
 from app.autodiff.sparse_matrices import Floats, Matrix
 from app.autodiff.sparsity import Pattern
 from app.errors import OpFailed, Unprocessable, wrong
@@ -85,11 +85,11 @@ class _Search:
             pairs = np.searchsorted(ids, pairs[0]), pairs[1]
             if sizes.max(initial=0) <= 1:
                 return left[first[pairs[0]]], pairs[1]
-            colors = distance_two(*pairs, len(ids), others, self._checkpoint)
-            products = PARTS * (int(colors.max()) + 1)
+            colors = self._colors(pairs, len(ids), others)
+            products = lines if colors is None else PARTS * (int(colors.max()) + 1)
             if most is not None and products > most:
                 raise _TooMany
-            if products >= lines:
+            if colors is None or products >= lines:
                 return self._each_line(multiply, lines)
             part = (np.arange(len(left)) - first[block]) * PARTS // sizes[block]
             marked = self._products(multiply, colors[block] * PARTS + part, left, lines, products)
@@ -97,6 +97,13 @@ class _Search:
             block = block * PARTS + part
             is_used = np.isin(block, pairs[0])
             left, block = left[is_used], block[is_used]
+
+    def _colors(self, pairs: Pairs, blocks: int, others: int) -> Index | None:
+        """Return the colors of the blocks, ``None`` if they are too many."""
+        try:
+            return distance_two(*pairs, blocks, others, self._checkpoint)
+        except ManyColors:
+            return None
 
     def _each_line(self, multiply: Multiply, lines: int) -> Pairs:
         every = np.arange(lines)

@@ -51,8 +51,8 @@ class Sparsities(KeyedCache[Held]):
             if self._is_of_another(name) or not _NAME.fullmatch(name):
                 raise NotFound(f"unknown sparsity {name!r}: expected an id from POST /v1/ops/{{op}}/sparsity")
         raise Gone(
-            f"sparsity {name} was evicted, or is that of another process: find it again, or leave out sparsity, and "
-            "the service finds it"
+            f"sparsity {name} is not kept, and the service finds another one at this point: send its pattern again, or "
+            "leave out sparsity"
         )
 
     def last(self, key: str, use: Hashable) -> Sparsity | None:

@@ -59,6 +59,8 @@ Defer: TypeAlias = Callable[["Request"], Awaitable[None]]
 
 REQUEST = "pullback.request"
 """The key of the ``Request`` in the scope of a request."""
+OF_KEY = "pullback.key"
+"""The key of the name of the API key in the scope of a request whose job it is."""
 
 
 class Request:
@@ -113,7 +115,7 @@ class Request:
         lifecycle.in_flight += 1
         self.json_limit = self.binary_limit = self.limit = 0
         self.status = self.received = self.sent = self.size = self.held = 0
-        self.key = self.owner_suffix = ""
+        self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
         self.defer: Defer | None = None
         self._receive, self._send = receive, send
 

@@ -40,11 +40,12 @@ class Answer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A job that a process runs, for the ``runs``-th time."""
+    """A job that a process runs, for the ``runs``-th time, and the name of its key."""
 
     id: str
     runs: int
     request: JobRequest
+    key: str = ""
 
 
 class PartOfAnswer(NamedTuple):

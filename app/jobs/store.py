@@ -142,7 +142,7 @@ class JobStore:
                 [self._database.worker, found[0]],
             ).fetchone()
             body = db.execute("SELECT body FROM requests WHERE number = ?", [found[0]]).fetchone()[0]
-            return Claim(name, runs, JobRequest(target, _headers(headers), body))
+            return Claim(name, runs, JobRequest(target, _headers(headers), body), found[1])
 
     def finish(self, claim: Claim, answer: Answer, error: str = "") -> None:
         """Keep the answer of a job that this process runs; a job with an ``error`` has failed.

@@ -117,7 +117,10 @@ class GradientsRequest(PointsRequest):
 class LinearizeRequest(OperationRequest):
     """The point to linearize at, and the inputs to differentiate with respect to."""
 
-    WHY_ONE_POINT: ClassVar[str] = "a linearization has one point, which is kept, renewed and freed by itself"
+    WHY_ONE_POINT: ClassVar[str] = (
+        "a linearization has one point, which is kept, renewed and freed by itself: linearize at each point, or send "
+        "points to vjp, jvp or hvp"
+    )
 
     wrt: Wrt = None
 
@@ -201,6 +204,8 @@ class GivenPattern(BaseModel):
 
 class SparsityRequest(OperationRequest, GivenPattern):
     """The point where the sparsity is found and verified, and the blocks of the derivative."""
+
+    WHY_ONE_POINT: ClassVar[str] = "a sparsity is found at one point, and used again at every other"
 
     order: Literal[1, 2] = Field(default=1, description="1 for the Jacobian, 2 for the Hessian.")
     cotangents: Cotangents = None

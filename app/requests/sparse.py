@@ -7,7 +7,7 @@ from app.autodiff.known_sparsity import declared, of_elementwise
 from app.autodiff.sparse_matrices import Floats, Matrix, Missed, blocks, hessian, jacobian, nonzeros
 from app.autodiff.sparsity import Pattern, Sparsity, by_rows, colored
 from app.autodiff.sparsity_search import find
-from app.errors import Entry, OpFailed, wrong
+from app.errors import Entry, Gone, OpFailed, wrong
 from app.execution.calls import Steps
 from app.execution.sparsities import Sparsities
 from app.requests.plans import Fields, Plan
@@ -33,9 +33,16 @@ class SparsityOf:
     def named(self, matrix: Matrix, name: str, checkpoint: Checkpoint) -> Found:
         """Return the sparsity with an id, and the numbers of a matrix.
 
-        Raises ``Unprocessable`` where it is not that of the matrix, ``Gone`` and ``NotFound``.
+        The id is the digest of the pattern: where it is not kept, the pattern may be found again. Raises
+        ``Unprocessable`` where it is not that of the matrix, ``Gone`` and ``NotFound``.
         """
-        sparsity = self.kept.get(name, self.key)
+        try:
+            sparsity = self.kept.get(name, self.key)
+        except Gone:
+            found = self._new(matrix, checkpoint)
+            if found[0].pattern.digest != name:
+                raise
+            return found
         if sparsity.pattern.of != matrix.of:
             message, got = "the sparsity is that of another derivative", describe(sparsity.pattern)
             raise wrong(("sparsity",), message, expected=f"that of {describe(matrix)}", got=got)
@@ -52,26 +59,32 @@ class SparsityOf:
         """
         last = self.kept.last(self.key, matrix.of)
         if last is None:
-            if (pattern := declared(matrix)) is not None:
-                return _declared(matrix, pattern, checkpoint)
-            pattern = of_elementwise(matrix) or find(matrix, checkpoint)
-        else:
-            try:
-                return _nonzeros(matrix, last, checkpoint)
-            except Missed:
-                pattern = find(matrix, checkpoint).joined(last.pattern)
+            return self._new(matrix, checkpoint)
         try:
-            return of_pattern(matrix, pattern, checkpoint)
-        except Missed as error:
-            message = f"the service found no sparsity of the {matrix.name}: {error}; request it without sparse"
-            raise wrong(
-                ("sparse",), message, expected="a derivative that is linear in directions", got="another"
-            ) from None
+            return _nonzeros(matrix, last, checkpoint)
+        except Missed:
+            return _of_search(matrix, find(matrix, checkpoint).joined(last.pattern), checkpoint)
+
+    @staticmethod
+    def _new(matrix: Matrix, checkpoint: Checkpoint) -> Found:
+        """Return the sparsity that is declared, known or found; raises as ``found``."""
+        if (pattern := declared(matrix)) is not None:
+            return _declared(matrix, pattern, checkpoint)
+        return _of_search(matrix, of_elementwise(matrix) or find(matrix, checkpoint), checkpoint)
 
 
 def of_pattern(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:
     """Return a pattern with its coloring, and the numbers of a matrix; raises as ``nonzeros``."""
     return _nonzeros(matrix, colored(pattern, checkpoint, has_columns=matrix.push is not None), checkpoint)
+
+
+def _of_search(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:
+    """Return a pattern that the service has found; raise ``Unprocessable`` if it misses a nonzero."""
+    try:
+        return of_pattern(matrix, pattern, checkpoint)
+    except Missed as error:
+        message = f"the service found no sparsity of the {matrix.name}: {error}; request it without sparse"
+        raise wrong(("sparse",), message, expected="a derivative that is linear in directions", got="another") from None
 
 
 def _declared(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Found:

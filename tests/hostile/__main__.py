@@ -34,6 +34,7 @@ from tests.hostile.phases import (
     sigkill,
     sigterm,
     slow,
+    sparsity,
     stalled_log,
 )
 from tests.hostile.report import progress, report
@@ -62,9 +63,10 @@ class Phase:
 
 
 PHASES = (
-    Phase("fuzz", fuzz.attack, "one process", 0.33, 20.0),
+    Phase("fuzz", fuzz.attack, "one process", 0.30, 20.0),
     Phase("graphs", graphs.attack, "one process", 0.04, 6.0),
     Phase("linearizations", linearizations.attack, "one process", 0.03, 6.0),
+    Phase("sparsity", sparsity.attack, "one process", 0.03, 6.0),
     Phase("fast", fast.attack, "one process", 0.05, 8.0),
     Phase("memory", memory.attack, "one process", 0.14, 20.0),
     Phase("overload", overload.attack, "one process", 0.1),

@@ -127,6 +127,15 @@ def test_the_answer_is_that_of_the_request(jobs: httpx.Client):
             assert answer.content == expected.content, name
 
 
+def test_a_job_knows_the_sparsity_that_a_request_has_found(jobs: httpx.Client) -> None:
+    at = {"inputs": {"x": [0.5, -1.0, 2.0, 3.0, 1.0], "a": 0.25, "k": 1}, "sparse": "coo"}
+    path = "/v1/ops/stencil/jacobian"
+    found = jobs.post(path, json=at).json()
+    job = deferred(jobs, path, {**at, "sparsity": found["sparsity"]})
+    assert waited(jobs, job)["state"] == "done"
+    assert jobs.get(f"{job}/result").json() == found
+
+
 def test_several_jobs_are_polled_at_once(jobs: httpx.Client):
     paths = [deferred(jobs, SLEEPY, {"inputs": {"x": seconds}}) for seconds in (0.01, 60.0)]
     names = [path.rpartition("/")[2] for path in paths]

@@ -204,5 +204,10 @@ def test_keys_own_what_they_make_and_room_is_bounded(start: Any, plugin_folders:
         assert kept == sorted(kept)  # the oldest have gone
         assert 0 < sum(kept) < len(names)
         assert is_kept(two, small)
+        sparse = {"inputs": {"x": [1.0, 2.0, 3.0]}, "sparse": "coo"}
+        made = client.post("/v1/ops/square/jacobian", json=sparse, headers=one).json()["sparsity"]
+        for headers, status in ((one, 200), (two, 404), (two, 404)):
+            used = client.post("/v1/ops/square/jacobian", json={**sparse, "sparsity": made}, headers=headers)
+            assert used.status_code == status, used.text
         metrics = client.get("/metrics", headers=one).text
         assert f"pullback_linearizations_kept {sum(kept) + 1:.1f}" in metrics

@@ -164,7 +164,8 @@ def test_what_is_no_request_at_points(client: httpx.Client, body: dict[str, Any]
         ("numeric", "noise at one point"),
         ("verify", "noise at one point"),
         ("check", "points that it draws"),
-        ("linearize", "kept, renewed and freed"),
+        ("linearize", "linearize at each point, or send points to vjp"),
+        ("sparsity", "used again at every other"),
     ],
 )
 def test_operations_at_one_point_say_why(client: httpx.Client, operation: str, why: str) -> None:

@@ -155,6 +155,7 @@ def test_an_elementwise_op_has_diagonals(client: httpx.Client):
         ("sparsity", {"pattern": {"r": {"x": {"rows": [0.5], "columns": [1]}}}}, "integer"),
         ("sparsity", {"pattern": [1]}, "expected an object"),
         ("sparsity", {"order": 3}, "1 or 2"),
+        ("jacobian", {"sparse": "coo", "points": True}, "each point has its own request"),
         ("sparsity", {"inputs": {"x": ["NaN"] * N, "a": 1, "k": 1}}, "is not finite here"),
     ],
 )
@@ -162,11 +163,43 @@ def test_a_mistake_is_an_error(plugged: httpx.Client, operation: str, body: dict
     assert detail in problem(post(plugged, "stencil", operation, **{**AT, **body}), 422)["detail"]
 
 
+def test_an_id_is_good_in_other_processes(client: httpx.Client, plugged: httpx.Client):
+    a = np.diag([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    at = {"inputs": {"a": a.tolist(), "x": [1.0] * 7}, "wrt": ["x"]}
+    about = sparsity(client, "matvec", **at)
+    found = ask(plugged, "matvec", "jacobian", **at, sparse="coo", sparsity=about["id"])
+    assert found["sparsity"] == about["id"]
+    assert np.array_equal(matrix(found["jacobian"]["y"]["x"]).toarray(), a)
+    # Where the point has other nonzeros, another one would be found.
+    dense = {"inputs": {"a": (a + a[:, ::-1]).tolist(), "x": [1.0] * 7}, "wrt": ["x"]}
+    other = sparsity(client, "matvec", **dense)["id"]
+    gone = problem(post(plugged, "matvec", "jacobian", **at, sparse="coo", sparsity=other), 410)
+    assert "leave out sparsity" in gone["detail"]
+
+
+def test_what_is_not_a_registered_op_has_a_sparsity(plugged: httpx.Client):
+    inputs = {"x": "x", "a": "a", "k": "k"}
+    nodes = [{"name": "s", "op": "stencil", "inputs": inputs}, {"name": "q", "op": "square", "inputs": {"x": "s.r"}}]
+    graph = {"inputs": [*inputs], "nodes": nodes, "outputs": {"y": "q"}}
+    name = plugged.post("/v1/graphs", json=graph).json()["name"]
+    seeds = {"dr": np.cos(X).tolist(), "ds": 1.0}
+    at = {name: AT, "stencil.vjp": {"inputs": {**AT["inputs"], **seeds}}}
+    for op, point in at.items():
+        sparse, dense = ask(plugged, op, "jacobian", **point, sparse="coo"), ask(plugged, op, "jacobian", **point)
+        assert 0 < agrees(sparse["jacobian"], dense["jacobian"]) < N * N
+    # Those of a parameter, whose values the server has.
+    at = {"inputs": {"x": [[0.5, -1.0, 0.25], [2.0, 0.25, -0.75]]}, "wrt": ["x", "w"]}
+    sparse, dense = (ask(plugged, "layered", "jacobian", **at, **more) for more in ({"sparse": "csr"}, {}))
+    assert agrees(sparse["jacobian"], dense["jacobian"]) > 0
+
+
 def test_an_id_that_is_not_here(plugged: httpx.Client):
     problem(post(plugged, "stencil", "jacobian", **AT, sparse="coo", sparsity="none"), 404)
     problem(post(plugged, "stencil", "jacobian", **AT, sparse="coo", sparsity="0" * 32), 410)
     about = sparsity(plugged, **AT)
     other = {"inputs": {"x": [1.0, 2.0], "a": 1.0, "k": 1}}
+    # The digest of what the service finds for another derivative, where it is not kept.
+    problem(post(plugged, "stencil", "jacobian", **AT, sparse="coo", sparsity=about["id"][::-1]), 410)
     found = problem(post(plugged, "stencil", "jacobian", **other, sparse="coo", sparsity=about["id"]), 422)
     assert "that of another derivative" in found["detail"]
     assert f"x[{N}]" in found["errors"][0]["got"]

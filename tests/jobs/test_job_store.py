@@ -54,7 +54,7 @@ def test_a_job_runs_once_and_its_answer_is_kept(tmp_path: Path) -> None:
         name = store.add("", REQUEST).id
         assert store.answer(name, "") == (store.states([name], "")[0], None)
         claim = claimed(store)
-        assert claim == (name, 1, REQUEST)
+        assert claim == (name, 1, REQUEST, "")
         assert store.claim(1000) is None
         store.finish(claim, DONE)
         store.finish(claim, Answer(500, (), b""))
