@@ -8,15 +8,14 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 
-import httpx
+import certifi
 
-from pullback.calls import Call
 from pullback.errors import BadArgument, CannotConnect, ClientClosed, ConnectionLost, NotPullback, TimedOut
 from pullback.limits import Limit, checked
+from pullback.urls import Url
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_TIMEOUT = 60.0
@@ -27,6 +26,12 @@ UNIX_EXAMPLE = "http+unix://%2Frun%2Fpullback.sock"
 HOST, PORTS = re.compile(r"[^%\s]+"), range(1, 1 << 16)
 KEY = re.compile(r"[!-~]+")
 HEADER_NAME, HEADER_VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[ -~]*")
+OF_HTTPX = {
+    "https": ("pullback[httpx]", "httpx"),
+    "socks5": ("httpx[socks]", "socksio"),
+    "socks5h": ("httpx[socks]", "socksio"),
+}
+"""The schemes of proxies that only httpx can use, each with what installs it, and the module that it needs."""
 OWN_HEADERS = ("accept", "connection", "content-length", "content-type", "pullback-deadline-ms", "transfer-encoding")
 
 
@@ -49,16 +54,10 @@ class Address:
         return self.url if self.socket_path else str(self.location)
 
     @property
-    def location(self) -> httpx.URL:
-        """The URL, without user name and password; for a Unix socket, that of its host ``localhost``."""
-        if unix := UNIX_URL.fullmatch(self.url):
-            return httpx.URL(f"http://localhost{unix[2]}")
-        return httpx.URL(self.url).copy_with(userinfo=b"")
-
-    @property
-    def port(self) -> int:
-        """The TCP port."""
-        return self.location.port or (443 if self.location.scheme == "https" else 80)
+    def location(self) -> Url:
+        """The URL; for a Unix socket, that of its host ``localhost``."""
+        unix = UNIX_URL.fullmatch(self.url)
+        return Url.parse(f"http://localhost{unix[2]}" if unix else self.url)
 
     @property
     def socket_path(self) -> str | None:
@@ -80,37 +79,40 @@ class Address:
         if self.location.scheme != "https":
             return None
         try:
-            return httpx.create_ssl_context()
+            file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+            return ssl.create_default_context(
+                cafile=file or (None if folder else certifi.where()), capath=None if file else folder
+            )
         except OSError as error:
             name = "SSL_CERT_FILE" if os.environ.get("SSL_CERT_FILE") else "SSL_CERT_DIR"
             expected = f"{name}: expected the path of certificates in PEM format, got {os.environ.get(name)!r}"
             raise BadArgument(f"{expected} ({error}): correct it, or unset it") from error
 
-    def timeouts(self) -> dict[str, float | None]:
-        """Return the extension ``timeout`` of a request of httpx without a deadline."""
-        return httpx.Timeout(self.timeout, connect=self.connect_seconds(Limit(None)), pool=None).as_dict()
+    @property
+    def needs_httpx(self) -> bool:
+        """Whether only httpx can use the proxy, and is installed with what it needs for that."""
+        _, needed = OF_HTTPX.get(self._proxy_scheme, ("", ""))
+        return bool(needed) and find_spec("httpx") is not None and find_spec(needed) is not None
 
-    def httpx_proxy(self) -> httpx.Proxy | None:
-        """Return the proxy for httpx, if there is one; raise ``BadArgument`` for one that cannot be used."""
+    def http_proxy(self) -> Url | None:
+        """Return the proxy, if there is one; raise ``BadArgument`` for one that cannot be used."""
         if self.proxy is None:
             return None
         got = f"{self._proxy_variables}: expected a URL such as http://proxy.example:3128, got {public(self.proxy)!r}"
+        if self._proxy_scheme in OF_HTTPX:
+            package = OF_HTTPX[self._proxy_scheme][0]
+            raise BadArgument(f"{got}, which needs a package: pip install {package!r}, or use a proxy for HTTP")
         try:
-            proxy = httpx.Proxy(self.proxy)
-        except (ValueError, httpx.InvalidURL) as error:
+            proxy = Url.parse(self.proxy)
+        except ValueError as error:
             raise BadArgument(f"{got}: correct it, or unset it") from error
-        if not proxy.url.host:
+        if proxy.scheme != "http" or not proxy.host:
             raise BadArgument(f"{got}: correct it, or unset it")
-        if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
-            raise BadArgument(f"{got}, which needs a package: pip install 'httpx[socks]', or use a proxy for HTTP")
         return proxy
 
-    def request_options(self, call: Call[Any], limit: Limit) -> dict[str, Any]:
-        """Return the arguments of a request of httpx, without content and timeout."""
-        location = self.location
-        path = location.raw_path.rstrip(b"/") + call.path.encode("ascii")
-        headers = {**self.headers, **call.content.headers(), **dict(call.headers), **limit.headers()}
-        return {"method": call.method, "url": location.copy_with(raw_path=path), "headers": headers}
+    @property
+    def _proxy_scheme(self) -> str:
+        return (self.proxy or "").partition("://")[0].lower()
 
     def cannot_connect(self, reason: object) -> CannotConnect:
         """Return the error for an address that accepts no connection."""
@@ -186,24 +188,22 @@ def address(
     if key is not None:
         sent["Authorization"] = f"Bearer {key}"
     elif parsed.userinfo:
-        sent["Authorization"] = _basic(parsed.userinfo.decode())
+        sent["Authorization"] = basic(parsed.userinfo)
     sent.update(_checked(headers or {}))
     return Address(url, checked("timeout", timeout), sent, environment_proxy(parsed) if use_proxy else None)
 
 
-def _parsed(url: str) -> httpx.URL:
+def _parsed(url: str) -> Url:
     expected = f"expected a URL such as {DEFAULT_URL} or {UNIX_EXAMPLE}, got {public(url)!r}"
     if "?" in url or "#" in url:
         raise BadArgument(f"{expected}: remove its query and its fragment")
     try:
-        if unix := UNIX_URL.fullmatch(url):
-            return httpx.URL(f"http://localhost{unix[2]}")
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host or not HOST.fullmatch(parsed.host):
+        parsed = Address(url).location
+    except ValueError as error:
+        raise BadArgument(f"{expected} ({error})") from None
+    if parsed.scheme not in ("http", "https") or not HOST.fullmatch(parsed.host):
         raise BadArgument(expected)
-    if parsed.port is not None and parsed.port not in PORTS:
+    if parsed.port not in PORTS:
         raise BadArgument(f"{expected}: use a port from {PORTS[0]} to {PORTS[-1]}")
     return parsed
 
@@ -213,16 +213,16 @@ def public(url: str) -> str:
     return re.sub(r"(//|^)[^/?#]*@", r"\1", url).partition("?")[0].partition("#")[0]
 
 
-def environment_proxy(location: httpx.URL) -> str | None:
+def environment_proxy(location: Url) -> str | None:
     """Return the URL of the environment's proxy for a URL; there never is one for this machine."""
     proxies = getproxies()
-    if is_this_machine(location.host) or proxy_bypass(location.netloc.decode("ascii")):
+    if is_this_machine(location.host) or proxy_bypass(location.netloc):
         return None
     proxy = proxies.get(location.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
-def _basic(userinfo: str) -> str:
+def basic(userinfo: str) -> str:
     """Return the value of the header for the user name and password of a URL, which are percent-encoded."""
     user, _, password = userinfo.partition(":")
     return f"Basic {base64.b64encode(f'{unquote(user)}:{unquote(password)}'.encode()).decode()}"

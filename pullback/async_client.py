@@ -11,12 +11,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
-
-import httpx
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pullback import addresses, calls, jobs
-from pullback.asyncio_network import AsyncioNetwork
+from pullback.asyncio_connection import new_transport
 from pullback.base_client import BaseClient
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import ListedOp
@@ -26,6 +24,10 @@ from pullback.jobs import AsyncJob, JobState
 from pullback.limits import DEFAULT_RETRIES, Limit
 from pullback.op import AsyncComposedOp, AsyncOp
 from pullback.reports import Event
+from pullback.transport import Transport
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -33,7 +35,7 @@ DEFAULT_CONCURRENCY = 64
 """The fastest number for small calls to a service on the same machine, as measured."""
 
 
-class AsyncClient(BaseClient[AsyncioNetwork]):
+class AsyncClient(BaseClient):
     """A client for asyncio; ``close`` it, or use it as a context manager.
 
     ``Client`` documents the arguments, the deadlines and what is sent again. With an ``http_client`` or a ``transport``
@@ -54,15 +56,15 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
         timeout: float | None = addresses.DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
         concurrency: int = DEFAULT_CONCURRENCY,
-        transport: httpx.AsyncBaseTransport | None = None,
-        http_client: httpx.AsyncClient | None = None,
+        transport: "httpx.AsyncBaseTransport | None" = None,
+        http_client: "httpx.AsyncClient | None" = None,
     ) -> None:
         """Set the address; this sends nothing."""
         if concurrency < 1:
             raise BadArgument(f"concurrency: expected at least 1, got {concurrency}")
         options = {"concurrency": concurrency, "transport": transport, "http_client": http_client}
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
-        self._transport, self._http_client, self._concurrency = transport, http_client, concurrency
+        self._of_httpx, self._concurrency = (transport, http_client), concurrency
 
     async def ops(self) -> list[ListedOp]:
         """Return a summary of every op."""
@@ -102,25 +104,27 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
 
     async def send(self, call: Call[T], limit: Limit | None = None) -> T:
         """Send a call and return its result; ``limit`` is that of the call, if it has started."""
-        limit, network = limit or Limit(call.deadline), self._open()
-        start = time.monotonic()
+        limit = limit or Limit(call.deadline)
+        transport, semaphore, start = self._open(), self._semaphore, time.monotonic()
         if limit.seconds is None:
-            await network.semaphore.acquire()
+            await semaphore.acquire()
         else:
-            await self._acquire(network.semaphore, limit)
+            await self._acquire(semaphore, limit)
         waited = time.monotonic() - start
         try:
-            return await self._send(network, call, limit)
+            return await self._send(transport, call, limit)
         except (TimedOut, DeadlinePassed) as error:
             if limit.seconds is not None and waited > limit.seconds / 2:
                 raise self._queued_too_long(waited, limit) from error
             raise
         finally:
-            network.semaphore.release()
+            semaphore.release()
 
     async def close(self) -> None:
         """Close the connections."""
         await self._close()
+        # The event loop closes the sockets after this.
+        await self._sleep(0)
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,5 +150,18 @@ class AsyncClient(BaseClient[AsyncioNetwork]):
             "allow a longer deadline"
         )
 
-    def _new_network(self) -> AsyncioNetwork:
-        return AsyncioNetwork(self._address, self._transport, self._http_client, self._concurrency)
+    @property
+    def _is_current(self) -> bool:
+        return self._loop is asyncio.get_running_loop()
+
+    def _new_transport(self) -> Transport:
+        self._loop, self._semaphore = asyncio.get_running_loop(), asyncio.Semaphore(self._concurrency)
+        return new_transport(self._address, *self._of_httpx)
+
+    def _abandon(self, transport: Transport) -> None:
+        # An event loop that has ended can close nothing.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(transport.abandon)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

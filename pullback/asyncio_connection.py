@@ -1,42 +1,63 @@
-"""A connection of the asyncio client: a small request is one write, one callback and one future."""
+"""The connections of the asyncio client: a small request is one write, one callback and one future."""
 
 import asyncio
 import os
 import socket
+import ssl
 import time
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import httptools
 
+from pullback.addresses import Address
 from pullback.bodies import Body
 from pullback.calls import Call
+from pullback.connections import Connections, Sockets
+from pullback.failures import handshake_failed
 from pullback.http1 import IDLE_S, NoResponse, ResponseParser, is_small, joined
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
+from pullback.transport import Transport
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
 
 
 class Exchange:
     """A request that was sent: the response as far as it came, and how the exchange ended."""
 
-    def __init__(self, ended: asyncio.Future[None]) -> None:
-        """Start before the first byte; ``ended`` wakes the caller."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_stream: bool = False) -> None:
+        """Start before the first byte; the caller takes the content of a stream in parts."""
         self.parser = ResponseParser()
-        self.ended = ended
+        self.is_stream = is_stream
+        self.arrived: asyncio.Future[None] = loop.create_future()
+        """Wakes the caller who waits for the next part."""
+        self.ended: asyncio.Future[None] = loop.create_future()
         self.error: Exception | None = None
+
+    def wake(self) -> None:
+        """Wake the caller who waits for the next part."""
+        if not self.arrived.done():
+            self.arrived.set_result(None)
 
     def end(self, error: Exception | None = None) -> None:
         """End with the complete response, or with an error."""
         if not self.ended.done():
             self.error = error
             self.ended.set_result(None)
+        self.wake()
 
     def feed(self, data: bytes) -> memoryview | None:
         """Parse the next bytes; return the memory for the rest, if it needs no parser."""
         try:
             self.parser.feed(data)
-            rest = self.parser.rest()
+            rest = self.parser.rest() if not self.is_stream else None
         except (MemoryError, httptools.HttpParserError) as error:
             self.end(error)
             return None
@@ -79,7 +100,7 @@ class AsyncioConnection(asyncio.Protocol):
         if (transport := self._transport) is None:
             raise NoResponse
         self._active = time.monotonic()
-        exchange = self._exchange = Exchange(self._loop.create_future())
+        exchange = self._exchange = Exchange(self._loop)
         self._watch_time(exchange, limit)
         is_sent = True
         try:
@@ -96,6 +117,36 @@ class AsyncioConnection(asyncio.Protocol):
             raise exchange.error
         self.is_reusable = exchange.parser.keeps_alive and is_sent and transport.get_write_buffer_size() == 0
         return exchange.parser.finish()
+
+    async def start(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
+        """Send a request and return the response without its content, which ``more`` returns; raise as ``exchange``."""
+        if self._transport is None:
+            raise NoResponse
+        exchange = self._exchange = Exchange(self._loop, is_stream=True)
+        self._transport.write(joined(head, call.body))
+        parser = exchange.parser
+        await self._arrival(exchange, limit, lambda: parser.is_final)
+        return Response(parser.status, parser.headers, b"")
+
+    async def more(self, limit: Limit) -> bytes | None:
+        """Return the next part of the content, ``None`` at the end; raise as ``exchange``."""
+        if (exchange := self._exchange) is None:
+            raise NoResponse
+        parser = exchange.parser
+        limit.wait(None)
+        await self._arrival(exchange, limit, lambda: parser.has_content or parser.is_complete)
+        return parser.take() or None
+
+    async def _arrival(self, exchange: Exchange, limit: Limit, has_arrived: Callable[[], bool]) -> None:
+        """Read until something has arrived."""
+        transport = self._transport
+        while not has_arrived():
+            if exchange.ended.done() or transport is None:
+                raise exchange.error or ConnectionResetError()
+            exchange.arrived = self._loop.create_future()
+            transport.resume_reading()
+            async with asyncio.timeout(limit.wait(self._timeout)):
+                await exchange.arrived
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -171,6 +222,10 @@ class AsyncioConnection(asyncio.Protocol):
             return
         self._active = time.monotonic()
         rest = exchange.feed(data)
+        if exchange.is_stream and self._transport is not None:
+            # The caller takes the content in parts, and the next one when he has taken this one.
+            self._transport.pause_reading()
+            exchange.wake()
         if exchange.ended.done():
             # A sender stops if the server has answered.
             self.resume_writing()
@@ -224,3 +279,62 @@ class Rest(asyncio.BufferedProtocol):
         if not self._rest:
             self._transport.set_protocol(self._connection)
             self._connection.complete()
+
+
+class AsyncioSockets(Sockets):
+    """Makes connections in the running event loop."""
+
+    async def result(self, future: Future[T], seconds: float) -> T:
+        """Wait for the result of another thread."""
+        async with asyncio.timeout(seconds):
+            return await asyncio.wrap_future(future)
+
+    async def connect(self, family: int, address: Any, seconds: float) -> socket.socket:
+        """Return a socket that is connected to an address."""
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.setblocking(False)
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().sock_connect(opened, address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def send(self, opened: socket.socket, data: bytes, seconds: float) -> None:
+        """Send bytes on a new socket."""
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().sock_sendall(opened, data)
+
+    async def receive(self, opened: socket.socket, seconds: float) -> bytes:
+        """Receive a byte on a new socket, none if it is closed."""
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().sock_recv(opened, 1)
+
+    async def start(
+        self, opened: socket.socket, tls: ssl.SSLContext | None, host: str, timeout: float | None, seconds: float
+    ) -> AsyncioConnection:
+        """Return a connection on a socket; it closes the socket if the handshake of TLS fails."""
+        loop = asyncio.get_running_loop()
+        new = partial(AsyncioConnection, loop, timeout)
+        if tls is None:
+            create = loop.create_unix_connection if opened.family == socket.AF_UNIX else loop.create_connection
+            return (await create(new, sock=opened))[1]
+        create = partial(loop.create_connection, ssl=tls, server_hostname=host, ssl_handshake_timeout=seconds)
+        try:
+            # If the wait was cancelled instead, asyncio and uvloop would leave the socket open.
+            with handshake_failed():
+                return (await create(new, sock=opened))[1]
+        except ConnectionAbortedError:
+            raise TimeoutError("no handshake of TLS in time") from None
+
+
+def new_transport(
+    address: Address, transport: "httpx.AsyncBaseTransport | None", http_client: "httpx.AsyncClient | None"
+) -> Transport:
+    """Return connections to an address, or httpx with this transport or client, or for a proxy that only it can use."""
+    if transport is None and http_client is None and not address.needs_httpx:
+        return Connections(address, AsyncioSockets())
+    from pullback.httpx_transport import AsyncioHttpx  # noqa: PLC0415 - it may not be installed
+
+    return AsyncioHttpx(address, transport, http_client)

@@ -1,16 +1,26 @@
-"""A connection of the blocking client: a small request is one send and one receive."""
+"""The connections of the blocking client: a small request is one send and one receive."""
 
 import select
 import socket
 import ssl
 import time
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pullback.addresses import Address
 from pullback.bodies import Body
 from pullback.calls import Call
+from pullback.connections import Connections, Sockets
+from pullback.failures import handshake_failed
 from pullback.http1 import IDLE_S, READ, ResponseParser, is_small, joined
 from pullback.limits import Limit
 from pullback.responses import Response
+from pullback.transport import Transport
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
 
 
 class BlockingConnection:
@@ -23,6 +33,7 @@ class BlockingConnection:
         self._poll.register(opened, select.POLLIN)
         self._used = time.monotonic()
         self._timeout = opened.gettimeout()
+        self._parser = ResponseParser()
         self.is_reusable = False
 
     @property
@@ -33,17 +44,31 @@ class BlockingConnection:
     async def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""
         parser = ResponseParser()
-        try:
+        with _Lost(parser):
             is_sent = self._send(head, call, parser, limit)
             while not parser.is_complete:
                 self._receive(parser, limit)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise parser.lost() from error
         self.is_reusable = parser.keeps_alive and is_sent
         self._used = time.monotonic()
         return parser.finish()
+
+    async def start(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
+        """Send a request and return the response without its content, which ``more`` returns; raise as ``exchange``."""
+        parser = self._parser
+        with _Lost(parser):
+            self._send(head, call, parser, limit)
+            while not parser.is_final:
+                self._feed(parser, limit)
+        return Response(parser.status, parser.headers, b"")
+
+    async def more(self, limit: Limit) -> bytes | None:
+        """Return the next part of the content, ``None`` at the end; raise as ``exchange``."""
+        parser = self._parser
+        with _Lost(parser):
+            limit.wait(None)
+            while not (content := parser.take()) and not parser.is_complete:
+                self._feed(parser, limit)
+        return content or None
 
     def close(self) -> None:
         """Close the connection."""
@@ -96,13 +121,15 @@ class BlockingConnection:
             raise TimeoutError
         return bool(events[0][1] & select.POLLIN)
 
-    def _receive(self, parser: ResponseParser, limit: Limit) -> None:
+    def _feed(self, parser: ResponseParser, limit: Limit) -> None:
         self._wait(limit)
-        data = self._socket.recv(READ)
-        if not data:
+        if data := self._socket.recv(READ):
+            parser.feed(data)
+        else:
             parser.end()
-            return
-        parser.feed(data)
+
+    def _receive(self, parser: ResponseParser, limit: Limit) -> None:
+        self._feed(parser, limit)
         if (rest := parser.rest()) is not None:
             self._fill(rest, limit)
             parser.is_complete = True
@@ -121,3 +148,67 @@ class BlockingConnection:
         if timeout != self._timeout:
             self._socket.settimeout(timeout)
             self._timeout = timeout
+
+
+class _Lost:
+    """Turns the errors of a socket into those of its response, unless the time is up."""
+
+    def __init__(self, parser: ResponseParser) -> None:
+        self._parser = parser
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            raise self._parser.lost() from error
+
+
+class BlockingSockets(Sockets):
+    """Makes connections, and blocks the thread meanwhile."""
+
+    async def result(self, future: Future[T], seconds: float) -> T:
+        """Wait for the result of another thread."""
+        return future.result(seconds)
+
+    async def connect(self, family: int, address: Any, seconds: float) -> socket.socket:
+        """Return a socket that is connected to an address."""
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.settimeout(seconds)
+            opened.connect(address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def send(self, opened: socket.socket, data: bytes, seconds: float) -> None:
+        """Send bytes on a new socket."""
+        opened.settimeout(seconds)
+        opened.sendall(data)
+
+    async def receive(self, opened: socket.socket, seconds: float) -> bytes:
+        """Receive a byte on a new socket, none if it is closed."""
+        opened.settimeout(seconds)
+        return opened.recv(1)
+
+    async def start(
+        self, opened: socket.socket, tls: ssl.SSLContext | None, host: str, timeout: float | None, seconds: float
+    ) -> BlockingConnection:
+        """Return a connection on a socket, after the handshake of TLS."""
+        if tls is not None:
+            opened.settimeout(seconds)
+            with handshake_failed():
+                opened = tls.wrap_socket(opened, server_hostname=host)
+        return BlockingConnection(opened, timeout)
+
+
+def new_transport(
+    address: Address, transport: "httpx.BaseTransport | None" = None, http_client: "httpx.Client | None" = None
+) -> Transport:
+    """Return connections to an address, or httpx with this transport or client, or for a proxy that only it can use."""
+    if transport is None and http_client is None and not address.needs_httpx:
+        return Connections(address, BlockingSockets())
+    from pullback.httpx_transport import BlockingHttpx  # noqa: PLC0415 - it may not be installed
+
+    return BlockingHttpx(address, transport, http_client)

@@ -7,14 +7,14 @@
         dx = square.vjp({"x": x}, cotangents={"y": dy}).gradients["x"]
 """
 
+import os
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, TypeVar, Unpack
-
-import httpx
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from pullback import addresses, calls, jobs
 from pullback.base_client import BaseClient
-from pullback.blocking_network import BlockingNetwork
+from pullback.blocking_connection import new_transport
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import ListedOp
 from pullback.closing import Closing
@@ -24,11 +24,15 @@ from pullback.jobs import Job, JobState
 from pullback.limits import DEFAULT_RETRIES, Limit
 from pullback.op import ComposedOp, Op
 from pullback.reports import Event
+from pullback.transport import Transport
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
 
-class Client(Closing, BaseClient[BlockingNetwork]):
+class Client(Closing, BaseClient):
     """A client that reuses its connections to a service; ``close`` it, or use it as a context manager.
 
     ``url`` defaults to ``PULLBACK_URL``, then to http://127.0.0.1:8000; that of a Unix socket is http+unix:// and its
@@ -41,11 +45,12 @@ class Client(Closing, BaseClient[BlockingNetwork]):
     it, so that the service's own answer can arrive.
 
     Requests are sent by ``http_client``, which then has its own timeout and stays open, or by an httpx client with this
-    ``transport``; with these two, a deadline limits each wait, and a response that arrives byte by byte may take
-    longer. Without them, and without a proxy in the environment, the client opens its own connections, which take a
-    fifth of the CPU. If the server has closed a connection that was kept, before the first byte of the response, the
-    client sends the call once more, on a new connection: the calls of an op and of the catalogue compute their results
-    from the request alone. It repeats no stream of checks, and no call through a proxy or on a client of yours.
+    ``transport``, for which httpx must be installed (``pip install 'pullback[httpx]'``); with these two, a deadline
+    limits each wait, and a response that arrives byte by byte may take longer. Without them, the client opens its own
+    connections, which take a fifth of the CPU. If the server has closed a connection that was kept, before the first
+    byte of the response, the client sends the call once more, on a new connection: the calls of an op and of the
+    catalogue compute their results from the request alone. It repeats no stream of checks, and no call on a client of
+    yours.
 
     Threads may share a client. A copy, as made by pickle, and the child of a fork open their own connections.
     """
@@ -58,15 +63,15 @@ class Client(Closing, BaseClient[BlockingNetwork]):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = addresses.DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
-        transport: httpx.BaseTransport | None = None,
-        http_client: httpx.Client | None = None,
+        transport: "httpx.BaseTransport | None" = None,
+        http_client: "httpx.Client | None" = None,
     ) -> None:
         """Set the address; this sends nothing."""
         options = {"transport": transport, "http_client": http_client}
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
-        self._transport, self._http_client = transport, http_client
+        self._of_httpx = transport, http_client
         # Now, so that the first calls of several threads share it.
-        self._network = self._new_network()
+        self._transport = self._new_transport()
 
     def ops(self) -> list[ListedOp]:
         """Return a summary of every op."""
@@ -112,5 +117,17 @@ class Client(Closing, BaseClient[BlockingNetwork]):
         """Close the connections."""
         run(self._close())
 
-    def _new_network(self) -> BlockingNetwork:
-        return BlockingNetwork(self._address, self._transport, self._http_client)
+    @property
+    def _is_current(self) -> bool:
+        return self._process == os.getpid()
+
+    def _new_transport(self) -> Transport:
+        self._process = os.getpid()
+        return new_transport(self._address, *self._of_httpx)
+
+    def _abandon(self, transport: Transport) -> None:
+        # The connections that the parent still uses.
+        transport.abandon()
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -6,8 +6,10 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import AsyncGenerator, Generator
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cached_property, partial
+from http.client import responses
 from typing import Any, Protocol, TypeVar
 
 import httptools
@@ -15,12 +17,16 @@ import httptools
 from pullback.addresses import Address
 from pullback.calls import Call
 from pullback.failures import cannot_connect, failure
-from pullback.http1 import NoResponse, Requests
-from pullback.limits import Limit
+from pullback.http1 import NoResponse, Requests, ResponseParser
+from pullback.limits import LONGEST_S, Limit
 from pullback.lookup import look_up, shares, until
+from pullback.reading import SUCCESS
 from pullback.responses import Response
+from pullback.transport import NextChunk, Transport
+from pullback.urls import Url
 
 T = TypeVar("T")
+FAILURES = (OSError, MemoryError, httptools.HttpParserError)
 
 
 class Connection(Protocol):
@@ -36,6 +42,14 @@ class Connection(Protocol):
 
     async def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""
+        ...
+
+    async def start(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
+        """Send a request and return the response without its content, which ``more`` returns; raise as ``exchange``."""
+        ...
+
+    async def more(self, limit: Limit) -> bytes | None:
+        """Return the next part of the content, ``None`` at the end; raise as ``exchange``."""
         ...
 
     def close(self) -> None:
@@ -55,13 +69,21 @@ class Sockets(ABC):
         """Return a socket that is connected to an address."""
 
     @abstractmethod
+    async def send(self, opened: socket.socket, data: bytes, seconds: float) -> None:
+        """Send bytes on a new socket."""
+
+    @abstractmethod
+    async def receive(self, opened: socket.socket, seconds: float) -> bytes:
+        """Receive a byte on a new socket, none if it is closed."""
+
+    @abstractmethod
     async def start(
         self, opened: socket.socket, tls: ssl.SSLContext | None, host: str, timeout: float | None, seconds: float
     ) -> Connection:
         """Return a connection on a socket, after the handshake of TLS; ``timeout`` limits each wait of a call."""
 
 
-class Connections:
+class Connections(Transport):
     """The connections to an address. Threads may share them, and each uses one at a time."""
 
     def __init__(self, address: Address, sockets: Sockets) -> None:
@@ -81,11 +103,39 @@ class Connections:
                     if not call.may_repeat:
                         raise
             return await self._exchange(await self._connect(limit), call, limit)
-        except (OSError, MemoryError, httptools.HttpParserError) as error:
+        except FAILURES as error:
             raise failure(self._address, error, limit) from error
 
-    def close(self) -> None:
+    @contextlib.asynccontextmanager
+    async def stream(self, call: Call[Any], limit: Limit) -> AsyncGenerator[tuple[Response, NextChunk], None]:
+        """Send a call on a new connection, which the server cannot have closed, and close that at the end."""
+        with self._failures(limit):
+            connection = await self._connect(limit)
+        try:
+            with self._failures(limit):
+                start = await connection.start(self._requests.head(call, limit), call, limit)
+            yield start, partial(self._more, connection, limit)
+        finally:
+            connection.close()
+
+    async def _more(self, connection: Connection, limit: Limit) -> bytes | None:
+        with self._failures(limit):
+            return await connection.more(limit)
+
+    @contextlib.contextmanager
+    def _failures(self, limit: Limit) -> Generator[None]:
+        """Turn what an exchange raises into a ``PullbackError``."""
+        try:
+            yield
+        except FAILURES as error:
+            raise failure(self._address, error, limit) from error
+
+    async def close(self) -> None:
         """Close the idle connections; those in use close after their response."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the idle connections, as ``close`` does."""
         self._is_closed = True
         # Another thread may take the last one meanwhile.
         with contextlib.suppress(IndexError):
@@ -117,21 +167,23 @@ class Connections:
     async def _connect(self, limit: Limit) -> Connection:
         address = self._address
         try:
-            end = time.monotonic() + address.connect_seconds(limit)
             # Settings that cannot be read are the first error.
-            tls = self._tls
-            opened = await self._open(end)
-            return await self._sockets.start(opened, tls, address.location.host, address.timeout, until(end))
+            tls, proxy = self._tls, address.http_proxy()
+            opened = await self._open(proxy or address.location, time.monotonic() + address.connect_seconds(limit))
+            if proxy is not None and tls is not None:
+                await self._tunnel(opened, proxy, limit)
+            seconds = address.connect_seconds(limit)
+            return await self._sockets.start(opened, tls, address.location.host, address.timeout, seconds)
         except (OSError, UnicodeError) as error:
             raise cannot_connect(address, error, limit) from error
 
-    async def _open(self, end: float) -> socket.socket:
-        """Return a socket that is connected to one of the host's addresses, tried in order until ``end``."""
-        address, sockets = self._address, self._sockets
-        if address.socket_path is not None:
-            return await sockets.connect(socket.AF_UNIX, address.socket_path, until(end))
+    async def _open(self, server: Url, end: float) -> socket.socket:
+        """Return a socket that is connected to one of the server's addresses, tried in order until ``end``."""
+        sockets, path = self._sockets, self._address.socket_path
+        if path is not None:
+            return await sockets.connect(socket.AF_UNIX, path, until(end))
         failed: OSError = OSError("no address")
-        addresses = await sockets.result(look_up(address.location.host, address.port), until(end))
+        addresses = await sockets.result(look_up(server.host, server.port), until(end))
         for found, seconds in shares(addresses, end):
             try:
                 opened = await sockets.connect(found.family, found.address, seconds)
@@ -141,6 +193,22 @@ class Connections:
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return opened
         raise failed
+
+    async def _tunnel(self, opened: socket.socket, proxy: Url, limit: Limit) -> None:
+        """Open a tunnel to the server on a socket that is connected to a proxy; close the socket if there is none."""
+        wait, parser = limit.wait(self._address.timeout), ResponseParser()
+        end = time.monotonic() + (LONGEST_S if wait is None else wait)
+        try:
+            await self._sockets.send(opened, self._requests.tunnel(proxy), until(end))
+            while not parser.is_final:
+                if not (data := await self._sockets.receive(opened, until(end))):
+                    raise ConnectionResetError("it closed the connection")
+                parser.feed(data)
+            if parser.status not in SUCCESS:
+                raise ConnectionRefusedError(f"{parser.status} {responses.get(parser.status, '')}".rstrip())
+        except BaseException:
+            opened.close()
+            raise
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:

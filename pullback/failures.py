@@ -1,14 +1,13 @@
-"""What a failed exchange becomes: the error of the client for that of a socket, of the parser, or of httpx."""
+"""What a failed exchange becomes: the error of the client for that of a socket or of the parser."""
 
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import httptools
-import httpx
 
 from pullback.addresses import Address
-from pullback.errors import BadArgument, PullbackError
+from pullback.errors import PullbackError
 from pullback.http1 import NoResponse
 from pullback.limits import Limit
 
@@ -16,30 +15,14 @@ from pullback.limits import Limit
 def failure(address: Address, error: Exception, limit: Limit) -> PullbackError:
     """Return the error for a call that got no response."""
     match error:
-        case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-            return cannot_connect(address, error, limit)
-        case TimeoutError() | httpx.TimeoutException():
+        case TimeoutError():
             return address.timed_out(limit)
-        case httpx.UnsupportedProtocol() | httpx.InvalidURL() | httpx.LocalProtocolError():
-            return BadArgument(f"{address.public_url}: {error}")
-        case _:
-            reason = _not_pullback(error)
-            if reason is not None:
-                return address.not_pullback(reason)
-            return address.connection_lost(has_begun=not isinstance(error, NoResponse))
-
-
-def _not_pullback(error: Exception) -> str | None:
-    """Return what is wrong with the response, ``None`` if none came."""
-    match error:
-        case httpx.RemoteProtocolError() if "disconnected" in str(error) or "closed" in str(error):
-            return None
-        case httptools.HttpParserError() | httpx.RemoteProtocolError() | httpx.DecodingError():
-            return "invalid HTTP"
+        case httptools.HttpParserError():
+            return address.not_pullback("invalid HTTP")
         case MemoryError():
-            return "a response that does not fit into memory"
+            return address.not_pullback("a response that does not fit into memory")
         case _:
-            return None
+            return address.connection_lost(has_begun=not isinstance(error, NoResponse))
 
 
 def cannot_connect(address: Address, error: Exception, limit: Limit) -> PullbackError:

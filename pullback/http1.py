@@ -10,12 +10,13 @@ from typing import Any
 import httptools
 import numpy as np
 
-from pullback.addresses import Address
+from pullback.addresses import Address, basic
 from pullback.bodies import Body
 from pullback.calls import Call, Content
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
+from pullback.urls import Url
 
 IDLE_S = 30.0
 """How long a connection may be idle and still be used again, in seconds: less than load balancers allow."""
@@ -43,10 +44,23 @@ class Requests:
 
     @cached_property
     def _fixed(self) -> tuple[str, str]:
-        """The path of the service, and the headers that all requests have."""
+        """The target without the path of a call, and the headers that all requests have.
+
+        A proxy gets whole URLs as targets, but for those with TLS, to which it opens a tunnel.
+        """
+        location, proxy = self._address.location, self._address.http_proxy()
+        headers = {"Host": location.netloc, **self._address.headers}
+        target = location.path.rstrip("/")
+        if proxy is not None and location.scheme == "http":
+            target = f"http://{location.netloc}{target}"
+            headers |= _proxy_headers(proxy)
+        return target, _lines(headers)
+
+    def tunnel(self, proxy: Url) -> bytes:
+        """Return the request for a tunnel through a proxy."""
         location = self._address.location
-        headers = {"Host": location.netloc.decode("ascii"), **self._address.headers}
-        return location.raw_path.decode("ascii").rstrip("/"), _lines(headers)
+        target = f"{location.netloc.removesuffix(f':{location.port}')}:{location.port}"
+        return f"CONNECT {target} HTTP/1.1\r\n{_lines({'Host': target, **_proxy_headers(proxy)})}\r\n".encode("ascii")
 
     def head(self, call: Call[Any], limit: Limit) -> bytes:
         """Return the head of a request."""
@@ -76,7 +90,7 @@ class ResponseParser:
         self.is_complete = False
         self.status = 0
         self.keeps_alive = False
-        self._is_final = False
+        self.is_final = False
         self._size = 0
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
@@ -94,7 +108,7 @@ class ResponseParser:
         """Parse the next bytes; raise ``HttpParserError``."""
         self._size += len(data)
         self._parser.feed_data(data)
-        if not self._is_final and self._size > MAX_HEAD:
+        if not self.is_final and self._size > MAX_HEAD:
             raise httptools.HttpParserError(f"expected a head of at most {MAX_HEAD} bytes")
 
     def rest(self) -> memoryview | None:
@@ -103,7 +117,7 @@ class ResponseParser:
         The content is then this memory, which is not copied again.
         """
         length = self.headers.get("content-length", "")
-        if self.is_complete or not self._is_final or "transfer-encoding" in self.headers or not length.isdecimal():
+        if self.is_complete or not self.is_final or "transfer-encoding" in self.headers or not length.isdecimal():
             return None
         if int(length) <= READ:
             return None
@@ -113,15 +127,27 @@ class ResponseParser:
         self.content = content
         return content[len(begun) :]
 
+    @property
+    def has_content(self) -> bool:
+        """Whether ``take`` returns any."""
+        return bool(self._chunks)
+
+    def take(self) -> bytes:
+        """Return the content that has come since the last time."""
+        content = b"".join(self._chunks)
+        self._chunks.clear()
+        return content
+
     def end(self) -> None:
         """End the response, since the connection is closed; raise ``ConnectionResetError`` if it lacks bytes."""
-        if not self._is_final or not {"content-length", "transfer-encoding"}.isdisjoint(self.headers):
+        if not self.is_final or not {"content-length", "transfer-encoding"}.isdisjoint(self.headers):
             raise self.lost()
         self.on_message_complete()
 
     def lost(self) -> ConnectionResetError:
         """Return the error for a connection that was closed before the end."""
-        return ConnectionResetError() if self._size else NoResponse()
+        error = ConnectionResetError if self._size else NoResponse
+        return error("the server closed it")
 
     def on_message_begin(self) -> None:
         """Refuse a second response to the request."""
@@ -131,15 +157,15 @@ class ResponseParser:
     def on_headers_complete(self) -> None:
         """Store the head, but not that of an informational response, such as 103: another one follows."""
         self.status, self.keeps_alive = self._parser.get_status_code(), self._parser.should_keep_alive()
-        self._is_final = self.status >= 200  # noqa: PLR2004 - the first final status
-        if self._is_final:
+        self.is_final = self.status >= 200  # noqa: PLR2004 - the first final status
+        if self.is_final:
             fields = {name.lower(): value for name, value in self._fields.items()}
             self.headers = {name: fields[key].decode("latin-1") for key, name in HEADERS.items() if key in fields}
         self._fields.clear()
 
     def on_message_complete(self) -> None:
         """Join the content of the final response."""
-        if self._is_final:
+        if self.is_final:
             self.content = b"".join(self._chunks)
             self.is_complete = True
 
@@ -151,3 +177,7 @@ def _content_lines(content: Content) -> str:
 
 def _lines(headers: Mapping[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+def _proxy_headers(proxy: Url) -> dict[str, str]:
+    return {"Proxy-Authorization": basic(proxy.userinfo)} if proxy.userinfo else {}

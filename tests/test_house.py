@@ -71,7 +71,8 @@ DEFERRED = {
     "app.execution.fork_server": {"*"},  # the process of jobs, which is the whole application
     "app.main": {"*"},  # the protocols of the settings
     "pullback.arrays": {"ml_dtypes"},
-    "pullback.blocking_network": {"pullback.limited_transport.LimitedTransport"},
+    "pullback.asyncio_connection": {"pullback.httpx_transport.AsyncioHttpx"},
+    "pullback.blocking_connection": {"pullback.httpx_transport.BlockingHttpx"},
     "pullback.cli.saves": {"watchfiles.watch"},
     "pullback.ops._models": {"*"},  # Keras
     "pullback.ops._pages": {"*"},  # the pages of ops

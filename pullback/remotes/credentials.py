@@ -5,10 +5,9 @@ import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import httpx
-
 from pullback import addresses
 from pullback.client import Client
+from pullback.urls import Url
 
 
 class Credentials(NamedTuple):
@@ -24,7 +23,7 @@ class Credentials(NamedTuple):
     def client(self, url: str, timeout: float | None) -> Client:
         """Return a client whose requests have them."""
         if self.userinfo:
-            url = str(httpx.URL(url).copy_with(userinfo=self.userinfo.encode()))
+            url = url.replace("//", f"//{self.userinfo}@", 1)
         return Client(url, api_key=self.api_key, headers=dict(self.headers), timeout=timeout)
 
 
@@ -80,7 +79,7 @@ def _split(url: str) -> tuple[object, str]:
     if addresses.UNIX_URL.fullmatch(url):
         return url, ""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
+        parsed = Url.parse(url)
+    except ValueError:
         return None, ""
-    return (parsed.scheme, parsed.host, parsed.port), parsed.userinfo.decode()
+    return (parsed.scheme, parsed.host, parsed.port), parsed.userinfo

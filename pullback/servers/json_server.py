@@ -2,18 +2,26 @@
 
 import json
 import time
-from contextlib import closing
 from typing import Any
 
-import httpx
-
-from pullback.addresses import Address, environment_proxy, public
-from pullback.call_timeout import timeouts
+from pullback.addresses import Address, basic, environment_proxy, public
+from pullback.blocking_connection import new_transport
+from pullback.bodies import JSON, Body
+from pullback.calls import Call, nothing
 from pullback.closing import Closing
-from pullback.errors import BadAnswer, BadArgument, CannotConnect, ConnectionLost, ModelFailed, TimedOut
-from pullback.limited_transport import LimitedTransport
+from pullback.coroutines import run
+from pullback.errors import (
+    BadAnswer,
+    BadArgument,
+    CannotConnect,
+    ConnectionLost,
+    ModelFailed,
+    NotPullback,
+    TimedOut,
+)
 from pullback.limits import Limit
 from pullback.responses import Response, retry_after
+from pullback.urls import Url
 
 MAX_BYTES = 1 << 26
 MAX_VALUES, MAX_CONTAINERS = 5 << 20, 1 << 20
@@ -27,59 +35,67 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 LONGEST_PAUSE_S = 30.0
 
 
+class Unannounced(Limit):
+    """The time that is left for an answer, which the request does not tell."""
+
+    def headers(self) -> dict[str, str]:
+        """Return no header."""
+        return {}
+
+
 class JsonServer(Closing):
     """A server at a URL, which answers JSON. ``timeout`` limits each answer as a whole, in seconds."""
 
     def __init__(self, url: str, timeout: float) -> None:
         """Raise ``BadArgument`` for a URL that no request can be sent to."""
         self.url, self._timeout = url.rstrip("/"), timeout
+        expected = f"expected a URL such as http://localhost:4242, got {public(url)!r}"
         try:
-            parsed = httpx.URL(self.url)
-        except httpx.InvalidURL as error:
-            raise BadArgument(f"expected a URL such as http://localhost:4242, got {public(url)!r} ({error})") from error
+            parsed = Url.parse(self.url)
+        except ValueError as error:
+            raise BadArgument(f"{expected} ({error})") from error
         if not parsed.host or parsed.scheme not in ("http", "https"):
-            raise BadArgument(f"expected a URL such as http://localhost:4242, got {public(url)!r}")
+            raise BadArgument(expected)
+        headers = {"User-Agent": "python-pullback", "Accept-Encoding": "identity"}
+        if parsed.userinfo:
+            headers["Authorization"] = basic(parsed.userinfo)
         # The environment may name a proxy, but never for this machine.
-        self._address = Address(self.url, timeout, proxy=environment_proxy(parsed))
-        self._client = httpx.Client(
-            transport=LimitedTransport(self._address),
-            headers={"User-Agent": "python-pullback", "Accept-Encoding": "identity"},
-        )
+        self._transport = new_transport(Address(self.url, timeout, headers, environment_proxy(parsed)))
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        run(self._transport.close())
 
     def get(self, path: str) -> Any:
         """Return the JSON at a path; raise as ``post`` does."""
-        return self._answer("GET", path, None, {})
+        return self._answer(Call(path, nothing, accept="*/*"))
 
-    def post(self, path: str, body: Any, accept: str = "application/json") -> Any:
+    def post(self, path: str, body: Any, accept: str = JSON) -> Any:
         """Send JSON to a path, and return the JSON that is answered.
 
         Raises ``ModelFailed`` for an answer with an error, ``BadAnswer`` for one that is no JSON or too large,
         ``CannotConnect``, ``TimedOut`` or ``ConnectionLost``. A server that is busy is asked again.
         """
         content = json.dumps(body, allow_nan=False).encode()
-        return self._answer("POST", path, content, {"Content-Type": "application/json", "Accept": accept})
+        return self._answer(Call(path, nothing, Body(JSON, (content,)), accept))
 
-    def _answer(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> Any:
-        where = f"{method} {public(self.url)}{path}"
+    def _answer(self, call: Call[None]) -> Any:
+        where = f"{call.method} {public(self.url)}{call.path}"
         try:
-            response = self._exchange(method, path, content, headers, where)
+            response = run(self._exchange(call, where))
             for pause in PAUSES_S:
                 if response.status not in BUSY:
                     break
                 wait = retry_after(response)
                 time.sleep(pause if wait is None else min(wait, LONGEST_PAUSE_S))
-                response = self._exchange(method, path, content, headers, where)
-        except httpx.ConnectError as error:
-            reason = f"cannot connect to {public(self.url)} ({error})"
+                response = run(self._exchange(call, where))
+        except CannotConnect as error:
+            reason = f"cannot connect to {public(self.url)} ({error.__cause__})"
             raise CannotConnect(f"{reason}: start the server there, or correct the URL") from error
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise self._timed_out(where) from error
-        except httpx.TransportError as error:
-            raise ConnectionLost(f"{where}: the connection closed before an answer ({error})") from error
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{where}: the connection closed before an answer ({error.__cause__})") from error
+        except NotPullback as error:
+            raise ConnectionLost(f"{where}: expected an answer in HTTP, got another one ({error.__cause__})") from error
         body = bytes(response.content)
         if response.status in BUSY:
             raise TimedOut(f"{where}: the server stays busy, with status {response.status}: try again later")
@@ -94,22 +110,21 @@ class JsonServer(Closing):
         except (ValueError, RecursionError) as error:
             raise BadAnswer(f"{where}: expected JSON, got {_shown(body)}") from error
 
-    def _exchange(self, method: str, path: str, content: bytes | None, headers: dict[str, str], where: str) -> Response:
+    async def _exchange(self, call: Call[None], where: str) -> Response:
         """Return an answer, which arrives in time as a whole."""
-        limit, parts, size = Limit(self._timeout), list[bytes](), 0
-        extensions = {"timeout": timeouts(self._address, limit)}
-        request = self._client.build_request(
-            method, self.url + path, content=content, headers=headers, extensions=extensions
-        )
-        with closing(self._client.send(request, stream=True)) as response:
-            for part in response.iter_raw():
-                parts.append(part)
-                size += len(part)
-                if size > MAX_BYTES:
-                    raise BadAnswer(f"{where}: expected at most {MAX_BYTES >> 20} MiB, got more")
-                if limit.has_passed:
-                    raise self._timed_out(where)
-        return Response(response.status_code, response.headers, b"".join(parts))
+        limit, parts, size = Unannounced(self._timeout), list[bytes](), 0
+        try:
+            async with self._transport.stream(call, limit) as (start, next_part):
+                while (part := await next_part()) is not None:
+                    parts.append(part)
+                    size += len(part)
+                    if size > MAX_BYTES:
+                        raise BadAnswer(f"{where}: expected at most {MAX_BYTES >> 20} MiB, got more")
+                    if limit.has_passed:
+                        raise self._timed_out(where)
+        except TimedOut as error:
+            raise self._timed_out(where) from error
+        return start._replace(content=b"".join(parts))
 
     def _timed_out(self, where: str) -> TimedOut:
         return TimedOut(f"{where}: no answer within {self._timeout:g} s: allow more with --timeout")

@@ -5,6 +5,7 @@ import base64
 import inspect
 import json
 import pickle
+import re
 import sys
 from array import array
 from contextlib import aclosing, closing
@@ -279,15 +280,37 @@ def test_both_clients_have_the_same_signatures(one: type, other: type) -> None:
     assert methods(one) == methods(other)
 
 
-def test_importing_the_client_imports_only_httpx_httptools_and_numpy(python) -> None:
-    # httpx imports rich, if it is installed, for its own command line.
-    before = "import json, sys, httpx, httptools, numpy; old = set(sys.modules)"
-    after = "print(json.dumps(list(sys.modules)))"
-    modules = json.loads(python(f"import json, sys, pullback; {after}"))
-    assert {"tensorflow", "pydantic", "typer", "app", "ops", "ml_dtypes"}.isdisjoint(map(package, modules))
+def test_importing_the_client_imports_only_certifi_httptools_and_numpy(python) -> None:
+    before = "import json, sys, certifi, httptools, numpy; old = set(sys.modules)"
     new = json.loads(python(f"{before}; import pullback; print(json.dumps(list(set(sys.modules) - old)))"))
     assert {name for name in map(package, new) if name not in sys.stdlib_module_names} <= {"pullback", "numpy"}
     assert not [name for name in new if f"{name}.".startswith("pullback.cli.")]
+
+
+def test_the_client_works_without_httpx(python, service) -> None:
+    program = f"""
+import asyncio, sys
+sys.modules |= dict.fromkeys(["httpx", "httpcore"])
+import pullback, pullback.cli, pullback.remotes, pullback.servers.events
+options = dict(ops=["square"], checks=["value"], dtypes=["float64"], modes=["graph"])
+with pullback.Client({service.url!r}) as client:
+    print(client.op("square").forward([3.0]).outputs["y"].tolist(), type(list(client.checks(**options))[-1]).__name__)
+async def main():
+    async with pullback.AsyncClient({service.url!r}) as client:
+        print(len(await client.ops()) > 0, [type(event).__name__ async for event in client.checks(**options)][-1])
+asyncio.run(main())
+"""
+    assert python(program).split() == ["[9.0]", "Summary", "True", "Summary"]
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("https", "pullback[httpx]"), ("socks5h", "httpx[socks]")])
+def test_a_proxy_that_needs_httpx_says_so(monkeypatch, scheme: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.setenv("ALL_PROXY", f"{scheme}://proxy.example:3128")
+    with pullback.Client("http://elsewhere.example") as client:
+        for send in (client.ops, lambda: list(client.checks())):
+            with pytest.raises(pullback.BadArgument, match=re.escape(f"pip install {package!r}")):
+                send()
 
 
 def package(module: str) -> str:

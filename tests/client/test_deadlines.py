@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import addresses, limited_transport, lookup
+from pullback import addresses, lookup
 from pullback.reports import Start, Summary
 from tests.client.documents import PASSING, stream
 from tests.client.fake_servers import event_stream, problem_response
@@ -57,8 +57,7 @@ CALLS: dict[str, Callable[[pullback.Client], object]] = {
 
 @pytest.fixture(autouse=True)
 def only_deadlines(monkeypatch) -> None:
-    for module in (addresses, limited_transport):
-        monkeypatch.setattr(module, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(addresses, "CONNECT_S", PATIENCE_S)
     for name in ("NO_PROXY", "no_proxy", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
 
@@ -103,7 +102,6 @@ def test_a_proxy_that_opens_no_tunnel(client_of, raw_server, monkeypatch, server
     assert all(head.startswith(b"CONNECT elsewhere.example:443 ") for head in proxy.heads)
 
 
-@pytest.mark.parametrize("client_of", ["blocking"], indirect=True)
 def test_a_proxy_that_shakes_no_hands(client_of, raw_server, monkeypatch) -> None:
     proxy = raw_server(b"HTTP/1.1 200 Connected\r\n\r\n")
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
@@ -121,15 +119,7 @@ def test_a_kept_connection_through_a_proxy(client_of, raw_server, monkeypatch) -
     assert proxy.connections == 1
 
 
-# httpx leaves a socket open if a handshake is cancelled, so no test does that with the asyncio client.
-BY_US = pytest.mark.parametrize(
-    ("client_of", "call"),
-    [("blocking", "call"), ("blocking", "stream of checks"), ("asyncio", "call"), ("uvloop", "call")],
-    indirect=["client_of"],
-)
-
-
-@BY_US
+@pytest.mark.parametrize("call", ["call", pytest.param("stream of checks", marks=SLOW)])
 def test_a_server_that_shakes_no_hands(client_of, raw_server, call: str) -> None:
     assert_ends(client_of, raw_server().url.replace("http:", "https:"), call)
 
@@ -171,16 +161,14 @@ def test_every_address_of_a_host_gets_its_share(client_of, full_port: int, raw_s
         found.set_result([hung, hung, lookup.SocketAddress(socket.AF_INET, ("127.0.0.1", server.port))])
 
     monkeypatch.setattr(lookup, "_look_up", look_up)
-    for module in (addresses, limited_transport):
-        monkeypatch.setattr(module, "CONNECT_S", 2.0)
+    monkeypatch.setattr(addresses, "CONNECT_S", 2.0)
     with client_of(f"http://somewhere.example:{server.port}", timeout=PATIENCE_S) as client:
         assert client.ops() == []
-        if isinstance(client, pullback.Client):
-            with pytest.raises(pullback.NotPullback):
-                list(client.checks())
+        with pytest.raises(pullback.NotPullback):
+            list(client.checks())
 
 
-@BY_US
+@pytest.mark.parametrize("call", ["call", pytest.param("stream of checks", marks=SLOW)])
 def test_a_look_up_that_hangs(client_of, monkeypatch, call: str) -> None:
     released = threading.Event()
 

@@ -20,7 +20,7 @@ TIMEOUT_S, DRIP_S = 1.0, 0.2
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
 # What a server sends now and then, for ever, after what it sends first.
 DRIPS = {
-    "a byte of the head": (b"", b"H"),
+    "a byte of the head": (b"HTTP/1.1 200 O", b"K"),
     "a byte of a header": (b"HTTP/1.1 200 OK\r\nx: ", b"y"),
     "an interim answer": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
     "a byte of the body": (HEAD, b" "),
