@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pullback.documents import read
 from pullback.html.style import STYLE
 from pullback.html.tree import element, header, markup, row
 
@@ -172,54 +173,12 @@ def html_of(contract: Contract) -> str:
 
 def listed(document: Mapping[str, Any]) -> list[ListedOp]:
     """Read the response of ``GET /v1/ops``."""
-    return [
-        ListedOp(**_summary_fields(op), group=op.get("group", ""), last_check=_last_check(op.get("last_check")))
-        for op in document["ops"]
-    ]
+    return [read(ListedOp, op) for op in document["ops"]]
 
 
 def contract(document: Mapping[str, Any]) -> Contract:
     """Read the response of ``GET /v1/ops/{op}``."""
-    return Contract(
-        **_summary_fields(document),
-        doc=document["doc"],
-        source=document["source"],
-        batching=document["batching"],
-        batching_varies=document.get("batching_varies", False),
-        shared=tuple(document.get("shared", ())),
-        row_calls=tuple(document.get("row_calls", ())),
-        dtypes=tuple(document["dtypes"]),
-        modes=tuple(document["modes"]),
-        default_mode=document["default_mode"],
-        inputs=tuple(map(_input, document["inputs"])),
-        outputs=tuple(Slot(**_slot_fields(slot)) for slot in document["outputs"]),
-        attrs=document["attrs"],
-        examples=tuple(Example(e["name"], e["inputs"], e["attrs"]) for e in document["examples"]),
-        nodes=tuple(document.get("nodes", ())),
-        parameters=tuple(ParameterSlot(p["name"], p["dtype"], p["shape"]) for p in document.get("parameters", ())),
-        parameters_digest=document.get("parameters_digest"),
-    )
-
-
-def _summary_fields(op: Mapping[str, Any]) -> dict[str, Any]:
-    claim = op["claim"]
-    fields = {key: op[key] for key in ("name", "summary", "mechanism", "available")}
-    fields["claim"] = None if claim is None else Claim(claim["first"], claim["second"], claim["linear"])
-    return {**fields, "reason": op.get("reason"), "stale": op.get("stale", False)}
-
-
-def _last_check(last: Mapping[str, Any] | None) -> LastCheck | None:
-    return None if last is None else LastCheck(last["verdict"], last["age_s"])
-
-
-def _slot_fields(slot: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {key: slot[key] for key in ("name", "dtypes", "shape", "differentiable", "doc")}
-    return {**fields, "optional": slot.get("optional", False)}
-
-
-def _input(slot: Mapping[str, Any]) -> InputSlot:
-    low, high = slot["domain"]
-    return InputSlot(**_slot_fields(slot), domain=(float(low), float(high)), kinks=slot["kinks"], poles=slot["poles"])
+    return read(Contract, document)
 
 
 def _slot(slot: Slot) -> str:

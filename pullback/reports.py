@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pullback.counted import counted
+from pullback.documents import read
 from pullback.errors import problem
-from pullback.findings import SHOWN, Check, Coverage, Place, Worst
+from pullback.findings import SHOWN, Check, Coverage, Worst
 from pullback.html.findings import findings, verdict
 from pullback.html.style import STYLE
 from pullback.html.tree import element, markup
@@ -142,16 +143,8 @@ class Verification:
 
 def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
-    fields = {key: document[key] for key in ("op", "verdict", "sentence", "seed", "points", "evaluations", "seconds")}
-    checks, unfinished = [_check(entry) for entry in document["checks"]], document.get("unfinished", 0)
-    coverage = [
-        Coverage(
-            **{name: entry[name] for name in ("check", "order", "dtype", "points", "compared")},
-            digits=_digits(entry),
-        )
-        for entry in document.get("coverage", [])
-    ]
-    return Report(**fields, checks=checks, document=document, unfinished=unfinished, coverage=coverage)
+    checks = [{**entry, "places": entry.get("places") or [entry]} for entry in document["checks"]]
+    return read(Report, {**document, "checks": checks, "document": document})
 
 
 def event(line: str | bytes) -> Event | None:
@@ -165,14 +158,12 @@ def event(line: str | bytes) -> Event | None:
             unavailable = {op["op"]: op["reason"] for op in document["unavailable"]}
             return Start(document["ops"], unavailable, document["steps"])
         case "progress":
-            step = (document["op"], document["check"], document["done"], document["steps"])
-            return Progress(*step, document.get("left_s"))
+            return read(Progress, document)
         case "report":
             return report(document["report"])
         case "summary":
-            counts = (document["pass"], document["fail"], document["inconclusive"])
-            more = {"errors": document.get("error", 0), "unfinished": document.get("unfinished", 0)}
-            return Summary(document["verdict"], *counts, seconds=document["seconds"], document=document, **more)
+            counts = {"passed": document["pass"], "failed": document["fail"], "errors": document.get("error", 0)}
+            return read(Summary, {**document, **counts, "document": document})
         case "error":
             raise problem(document["problem"])
         case _:
@@ -181,44 +172,9 @@ def event(line: str | bytes) -> Event | None:
 
 def verification(document: Mapping[str, Any]) -> Verification:
     """Read the result of ``verify``."""
-    fields = {key: document[key] for key in ("op", "verdict", "sentence", "dtype", "against")}
-    gradients = {name: _gradient_verdict(entry) for name, entry in document["gradients"].items()}
-    return Verification(**fields, gradients=gradients, document=document)
+    gradients = {name: {**entry, "worst": _worst(entry["worst"])} for name, entry in document["gradients"].items()}
+    return read(Verification, {**document, "gradients": gradients, "document": document})
 
 
-def _check(entry: Mapping[str, Any]) -> Check:
-    names = ("check", "verdict", "sentence", "order", "output", "input", "attrs", "mode", "dtype", "device")
-    counts = ("points", "evaluations", "seconds", "inconclusive")
-    fields = {key: entry[key] for key in (*names, *counts)}
-    names = ("attrs", "mode", "dtype", "device", "order", "output", "input")
-    places = [Place(**{name: place[name] for name in names}) for place in entry.get("places") or [entry]]
-    return Check(
-        **fields,
-        worst=_worst(entry["worst"], "analytic", "numeric"),
-        places=places,
-        reproduce=entry.get("reproduce"),
-        shows=entry.get("shows"),
-        note=entry.get("note", False),
-        digits=_digits(entry),
-    )
-
-
-def _digits(entry: Mapping[str, Any]) -> dict[int, int]:
-    """Read the counts by digits, which reports of earlier services lack."""
-    return {int(digits): count for digits, count in entry.get("digits", {}).items()}
-
-
-def _gradient_verdict(entry: Mapping[str, Any]) -> GradientVerdict:
-    fields = {key: entry[key] for key in ("verdict", "sentence", "elements", "wrong")}
-    worst = _worst(entry["worst"], "yours", "expected")
-    blocks = [Block(b["start"], b["stop"], b["verdict"], b["wrong"], float(b["ulps"])) for b in entry["blocks"]]
-    return GradientVerdict(**fields, worst=worst, blocks=blocks)
-
-
-def _worst(entry: Mapping[str, Any] | None, analytic: str, numeric: str) -> Worst | None:
-    """Read an element; ``float`` also reads the strings NaN, Infinity and -Infinity."""
-    if entry is None:
-        return None
-    index, x = entry["index"], entry["x"]
-    numbers = (float(entry[key]) for key in (analytic, numeric, "error_bar", "absolute", "relative", "ulps"))
-    return Worst(None if index is None else tuple(index), None if x is None else float(x), *numbers)
+def _worst(entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if entry is None else {**entry, "analytic": entry["yours"], "numeric": entry["expected"]}
