@@ -1,6 +1,7 @@
 """What the store of jobs keeps and returns."""
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,17 @@ NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}")
 _NOT_COMPARED = (b"user-agent", b"accept-encoding")
 
 Headers = tuple[tuple[bytes, bytes], ...]
+
+
+def write_headers(headers: Headers) -> bytes:
+    """Return headers as the store keeps them."""
+    return json.dumps([[part.decode("latin-1") for part in pair] for pair in headers]).encode()
+
+
+def read_headers(text: bytes) -> Headers:
+    """Return headers that the store has kept."""
+    pairs: list[Any] = json.loads(text)
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
 
 
 class JobRequest(NamedTuple):

@@ -11,30 +11,29 @@ import sqlite3
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from app.errors import CannotStart, Gone, NotFound, Overloaded, TooManyRequests, wrong
+from app.errors import CannotStart, Overloaded, wrong
+from app.jobs import parts, room
 from app.jobs.database import Database
 from app.jobs.records import (
     ENDED,
     KEY_HEADER,
-    NAME,
     Answer,
     Bounds,
     Claim,
-    Headers,
     JobRequest,
     PartOfAnswer,
     Progress,
     State,
+    read_headers,
+    write_headers,
 )
+from app.jobs.states import state_of
 
 # How often a job may run, if its process ends.
 MOST_RUNS = 2
 _OF_ANSWER = "DELETE FROM answers WHERE number = ?"
 _OF_REQUEST = "DELETE FROM requests WHERE number = ?"
-_PARTS = "DELETE FROM parts WHERE number = ?"
-_PROGRESS = "DELETE FROM progress WHERE number = ?"
 
 
 class JobStore:
@@ -73,13 +72,13 @@ class JobStore:
         Raises ``Unprocessable`` if that one has another request, ``TooManyRequests`` where the jobs of the key are too
         many or too large, and ``Overloaded`` where the store or the disk is full.
         """
-        digest, headers = request.digest(), _text(request.headers)
+        digest, headers = request.digest(), write_headers(request.headers)
         size = len(request.body) + len(request.target) + len(headers) + self._bounds.overhead
         with self._database.transaction() as db:
             known = db.execute("SELECT id, digest FROM jobs WHERE key = ? AND idempotency = ?", [key, idempotency])
             if idempotency and (found := known.fetchone()) is not None:
                 return self._same(db, key, found, digest)
-            self._need_room(db, key, size)
+            room.need_room(db, self._bounds, key, size)
             name = f"{self.name}-{secrets.token_hex(16)}"
             number = db.execute(
                 "INSERT INTO jobs (id, key, idempotency, digest, state, target, headers, size)"
@@ -110,7 +109,7 @@ class JobStore:
             found = db.execute(
                 "SELECT status, answer_headers, body FROM jobs JOIN answers USING (number) WHERE id = ?", [name]
             ).fetchone()
-        return state, None if found is None else Answer(found[0], _headers(found[1]), found[2])
+        return state, None if found is None else Answer(found[0], read_headers(found[1]), found[2])
 
     def cancel(self, name: str, key: str) -> None:
         """Cancel a job of a key that has not ended, and forget the answer of one that has; raises as ``states``."""
@@ -142,7 +141,7 @@ class JobStore:
                 [self._database.worker, found[0]],
             ).fetchone()
             body = db.execute("SELECT body FROM requests WHERE number = ?", [found[0]]).fetchone()[0]
-            return Claim(name, runs, JobRequest(target, _headers(headers), body), found[1])
+            return Claim(name, runs, JobRequest(target, read_headers(headers), body), found[1])
 
     def finish(self, claim: Claim, answer: Answer, error: str = "") -> None:
         """Keep the answer of a job that this process runs; a job with an ``error`` has failed.
@@ -153,9 +152,9 @@ class JobStore:
             if not self._runs(db, claim):
                 return
             number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
-            headers = _text(answer.headers)
-            new = len(answer.body) + len(headers) + self._parts_size(db, number)
-            self._need_bytes(db, key, new + self._bounds.overhead - size)
+            headers = write_headers(answer.headers)
+            new = len(answer.body) + len(headers) + parts.sizes(db, number)
+            room.need_bytes(db, self._bounds, key, new + self._bounds.overhead - size)
             db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
             db.execute(
                 "UPDATE jobs SET status = ?, answer_headers = ? WHERE number = ?", [answer.status, headers, number]
@@ -166,9 +165,7 @@ class JobStore:
         """Note how much is done of a job that this process runs."""
         with self._database.transaction() as db:
             if self._runs(db, claim):
-                db.execute(
-                    "INSERT OR REPLACE INTO progress SELECT number, ?, ? FROM jobs WHERE id = ?", [*progress, claim.id]
-                )
+                parts.note(db, claim.id, progress)
 
     def add_part(self, claim: Claim, part: PartOfAnswer) -> None:
         """Keep a part of the answer of a job that this process runs; an earlier run may have made it.
@@ -179,12 +176,8 @@ class JobStore:
             if not self._runs(db, claim):
                 return
             number, key = db.execute("SELECT number, key FROM jobs WHERE id = ?", [claim.id]).fetchone()
-            headers, body = _text(part.answer.headers), part.answer.body
-            size = len(headers) + len(body)
-            self._need_bytes(db, key, size)
-            row = [number, part.first, part.points, headers, body]
-            if db.execute("INSERT OR IGNORE INTO parts VALUES (?, ?, ?, ?, ?)", row).rowcount:
-                db.execute("UPDATE jobs SET size = size + ? WHERE number = ?", [size, number])
+            room.need_bytes(db, self._bounds, key, parts.size(part))
+            parts.add(db, number, part)
 
     def part(self, name: str, key: str, point: int) -> tuple[State, PartOfAnswer | None]:
         """Return the state of a job of a key, and the part of its answer at a point if there is one.
@@ -193,18 +186,7 @@ class JobStore:
         """
         with self._database.transaction(writes=False) as db:
             state = self._state(db, name, key)
-            total = db.execute("SELECT total FROM jobs JOIN progress USING (number) WHERE id = ?", [name]).fetchone()
-            if total is not None and point >= total[0]:
-                message = f"job {name} has no such point"
-                raise wrong(("query", "first"), message, expected=f"less than {total[0]}", got=str(point))
-            found = db.execute(
-                "SELECT first, points, parts.headers, body FROM jobs JOIN parts USING (number)"
-                " WHERE id = ? AND first <= ? ORDER BY first DESC LIMIT 1",
-                [name, point],
-            ).fetchone()
-        if found is None or point >= found[0] + found[1]:
-            return state, None
-        return state, PartOfAnswer(found[0], found[1], Answer(200, _headers(found[2]), found[3]))
+            return state, parts.at(db, name, point)
 
     def fail(self, claim: Claim, error: str) -> None:
         """Note why a job that this process runs has failed without an answer."""
@@ -276,55 +258,8 @@ class JobStore:
             )
         return self._state(db, name, key)
 
-    def _need_room(self, db: sqlite3.Connection, key: str, size: int) -> None:
-        known, most = db.execute("SELECT jobs FROM keys WHERE key = ?", [key]).fetchone(), self._bounds.jobs_of_key
-        if known is not None and known[0] >= most:
-            raise TooManyRequests(
-                f"expected at most {most} jobs{_of(key)} that wait or run (PULLBACK_KEY_JOBS): "
-                "wait until some have ended, or cancel some"
-            )
-        self._need_bytes(db, key, size)
-
-    def _need_bytes(self, db: sqlite3.Connection, key: str, size: int) -> None:
-        own, every = db.execute(
-            "SELECT coalesce(sum(bytes) FILTER (WHERE key = ?), 0), coalesce(sum(bytes), 0) FROM keys", [key]
-        ).fetchone()
-        bounds = self._bounds
-        if own + size > bounds.bytes_of_key:
-            raise TooManyRequests(
-                f"expected at most {bounds.bytes_of_key} bytes of jobs and their answers{_of(key)} (PULLBACK_JOBS_MB), "
-                f"got {own} and {size} more: DELETE /v1/jobs/{{id}} frees those of a job"
-            )
-        if every + size > bounds.bytes:
-            raise Overloaded(f"the store of jobs is full: it has {every} of {bounds.bytes} bytes", retry_after_s=5)
-
     def _state(self, db: sqlite3.Connection, name: str, key: str) -> State:
-        found = db.execute("SELECT state, error, number FROM jobs WHERE id = ? AND key = ?", [name, key]).fetchone()
-        if found is None:
-            is_foreign = NAME.fullmatch(name) and not name.startswith(self.name)
-            cure = ": it is that of another server" if is_foreign else ": expected the id of a job of this key"
-            raise NotFound(f"unknown job {name!r}{cure}")
-        state, error, number = found
-        if state == "expired":
-            raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
-        done = db.execute("SELECT done, total FROM progress WHERE number = ?", [number]).fetchone()
-        progress = Progress(*done) if done is not None and state == "running" else None
-        return State(name, state, self._position(db, key, number) if state == "waiting" else None, error, progress)
-
-    @staticmethod
-    def _position(db: sqlite3.Connection, key: str, number: int) -> int:
-        """Return the place of a job in the line: one more than the jobs that may begin before it do."""
-        # Without a look at every job that waits: there may be thousands.
-        counts = dict(db.execute("SELECT key, jobs FROM keys").fetchall())
-        for other, running in db.execute("SELECT key, count(*) FROM jobs WHERE state = 'running' GROUP BY key"):
-            counts[other] -= running
-        line = "FROM jobs WHERE state = 'waiting' AND key = ?"
-        first, last = (db.execute(f"SELECT {end}(number) {line}", [key]).fetchone()[0] for end in ("min", "max"))
-        if number - first <= last - number:
-            [rank] = db.execute(f"SELECT count(*) {line} AND number <= ?", [key, number]).fetchone()
-        else:
-            rank = counts[key] - db.execute(f"SELECT count(*) {line} AND number > ?", [key, number]).fetchone()[0]
-        return rank + sum(min(rank, count) for other, count in counts.items() if other != key)
+        return state_of(db, self.name, name, key)
 
     def _runs(self, db: sqlite3.Connection, claim: Claim) -> bool:
         found = db.execute(
@@ -347,7 +282,7 @@ class JobStore:
         ).fetchone()
         db.execute(_OF_REQUEST, [number])
         if state != "done":
-            db.execute(_PARTS, [number])
+            parts.forget(db, number)
 
     def _expire(self, db: sqlite3.Connection, name: str) -> None:
         """Forget all of a job but its id."""
@@ -355,23 +290,6 @@ class JobStore:
             "UPDATE jobs SET state = 'expired', idempotency = NULL, ends = ?, size = ? WHERE id = ? RETURNING number",
             [self._database.now(), self._bounds.overhead, name],
         ).fetchone()
-        for of_answer in (_OF_ANSWER, _PARTS, _PROGRESS):
-            db.execute(of_answer, [number])
-
-    @staticmethod
-    def _parts_size(db: sqlite3.Connection, number: int) -> int:
-        sizes = "SELECT coalesce(sum(length(headers) + length(body)), 0) FROM parts WHERE number = ?"
-        return db.execute(sizes, [number]).fetchone()[0]
-
-
-def _of(key: str) -> str:
-    return f" with the key {key}" if key else ""
-
-
-def _text(headers: Headers) -> bytes:
-    return json.dumps([[part.decode("latin-1") for part in pair] for pair in headers]).encode()
-
-
-def _headers(text: bytes) -> Headers:
-    pairs: list[Any] = json.loads(text)
-    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs)
+        db.execute(_OF_ANSWER, [number])
+        parts.forget(db, number)
+        parts.forget_progress(db, number)

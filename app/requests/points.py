@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from app.autodiff.packing import NotPackable
 from app.autodiff.point import Point
 from app.errors import DeadlinePassed, Loc, Overloaded, PullbackError, wrong
 from app.execution.calls import Portioned, Work
+from app.requests.result_rows import Rows, leaves_of
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import NotTraced
 from ops import Array
@@ -35,7 +36,6 @@ Key: TypeAlias = tuple[str, str]
 """The field and the name of a tensor in a request."""
 Bind: TypeAlias = Callable[[Mapping[str, dict[str, Array]], Sequence[Array]], tuple[Point, Work]]
 """Returns a point and its work, for its tensors by field and name, which are given in order too."""
-Leaf: TypeAlias = Array | Absent
 
 
 def points_in(tensors: Mapping[Key, Array]) -> tuple[int]:
@@ -78,7 +78,7 @@ class AtPoints(Portioned):
     is_partial: bool
     finish: Callable[[Point, Any], Any] | None = None
     has_parts: bool = True
-    _rows: "_Rows | None" = None
+    _rows: Rows | None = None
     _next: int = 0
     _told: int = 0
     _bound: tuple[int, Point, Work] | None = None
@@ -198,10 +198,10 @@ class AtPoints(Portioned):
         if self.finish is not None:
             result = self.finish(point, result)
         if self._rows is None:
-            leaves, sent = [*_leaves(result)], sum(map(_stored, self.tensors.values()))
+            leaves, sent = [*leaves_of(result)], sum(map(_stored, self.tensors.values()))
             if (elements := self.count * sum(leaf.size for leaf in leaves if not isinstance(leaf, Absent))) > sent:
                 point.admit(elements, "results at all points")
-            self._rows = _Rows.like(result, leaves, self.count)
+            self._rows = Rows.like(result, leaves, self.count)
         if self.count:
             self._rows.put(index, result)
 
@@ -230,75 +230,6 @@ class AtPoints(Portioned):
             message = f"no points, and a point of zeros does not show the shapes of the results: {error.sentence()}"
             raise wrong(("inputs",), message, expected="at least one point", got="0") from None
         self._keep(0, point, found)
-
-
-@dataclass(eq=False)
-class _Rows:
-    """The arrays of the results at all points, in the order of ``_leaves``, and the result at one of them."""
-
-    example: Any
-    arrays: list[Leaf]
-
-    @classmethod
-    def like(cls, example: Any, leaves: Sequence[Leaf], count: int) -> "_Rows":
-        """Return rows for as many results like this one."""
-        return cls(example, [x if isinstance(x, Absent) else np.empty((count, *x.shape), x.dtype) for x in leaves])
-
-    def put(self, index: int, result: Any) -> None:
-        """Set the row of a point; raises ``Unprocessable`` if it does not fit."""
-        for whole, leaf in zip(self.arrays, _leaves(result), strict=True):
-            if isinstance(whole, Absent) or isinstance(leaf, Absent) or whole.shape[1:] != leaf.shape:
-                if whole is leaf:
-                    continue
-                message = "a result has another shape than at other points, so they are no array"
-                raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
-            whole[index] = leaf
-
-    def part(self, first: int, stop: int, failed: Mapping[int, PullbackError]) -> Any:
-        """Return the result at some of the points."""
-        own = [x if isinstance(x, Absent) else x[first:stop] for x in self.arrays]
-        return _Rows(self.example, own).whole((stop - first,), {i - first: error for i, error in failed.items()})
-
-    def whole(self, shape: tuple[int, ...], failed: Mapping[int, PullbackError]) -> Any:
-        """Return the result with the leading axes of points in each array."""
-        for array in self.arrays if failed else ():
-            if not isinstance(array, Absent):
-                array[[*failed]] = _nothing(array.dtype)
-        own = [x if isinstance(x, Absent) else x.reshape(*shape, *x.shape[1:]) for x in self.arrays]
-        return _rebuilt(self.example, iter(own))
-
-
-def _leaves(result: Any) -> Iterator[Leaf]:
-    """Yield the arrays of a result, and its reasons for missing ones."""
-    if isinstance(result, dict):
-        for value in cast("dict[str, Any]", result).values():
-            yield from _leaves(value)
-    elif isinstance(result, list | tuple):
-        for value in cast("Sequence[Any]", result):
-            yield from _leaves(value)
-    else:
-        yield result
-
-
-def _rebuilt(example: Any, leaves: Iterator[Leaf]) -> Any:
-    """Return a result like the example, with other leaves."""
-    if isinstance(example, dict):
-        return {name: _rebuilt(value, leaves) for name, value in cast("dict[str, Any]", example).items()}
-    if isinstance(example, list | tuple):
-        parts = [_rebuilt(value, leaves) for value in cast("Sequence[Any]", example)]
-        return parts if isinstance(example, list) else tuple(parts)
-    return next(leaves)
-
-
-def _nothing(dtype: np.dtype[Any]) -> Any:
-    """Return what stands in the rows of points that failed."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min
-    return False if dtype.kind == "b" else np.nan
-
-
-def _shape(leaf: Leaf, axes: int = 0) -> str:
-    return str(leaf) if isinstance(leaf, Absent) else str(list(leaf.shape[axes:]))
 
 
 def _stored(tensor: Array) -> int:

@@ -49,6 +49,8 @@ def test_blocks_are_matrices_of_scipy(op, n: int):
                 assert found.jacobian[y][x].dtype == expected.dtype
                 np.testing.assert_allclose(found.jacobian[y][x].toarray().ravel(), expected.ravel(), atol=1e-12)
                 assert (again.jacobian[y][x] != found.jacobian[y][x]).nnz == 0
+    # The service has another one at this point: it finds that.
+    assert op.jacobian(at, sparse="csr", sparsity="0" * 32).sparsity == found.sparsity
     given = {"cotangents": {"r": np.cos(at["x"])}, "wrt": ["x"]}
     hessian = op.hessian(at, **given, sparse="csr").hessian["x"]["x"]
     np.testing.assert_allclose(hessian.toarray(), op.hessian(at, **given).hessian["x"]["x"], atol=1e-12)

@@ -1,10 +1,11 @@
 """POST /v1/ops/{op}/{operation}: a route for each operation, one handler for all, and the formats of bodies."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from app.tensors.strict_json import Body
 from ops import Array, Op
 
 Answer = Mapping[str, Tree]
+Handler: TypeAlias = Callable[[Op, Counters], "FormatsHandler"]
+"""Returns the handler of an op."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +135,18 @@ def operation_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
 
 def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
     def handler(op: Op, counters: Counters) -> OperationHandler:
-        return OperationHandler(engine, plans, op, operation, op.owner, counters)
+        return OperationHandler(engine, counters, op.owner, plans, op, operation)
 
+    return operation_route(engine, operation, handler)
+
+
+def operation_route(engine: Engine, operation: Operation, handler: Handler, *, may_be_job: bool = True) -> RawRoute:
+    """Return the route of an operation, whose requests the ``handler`` of their op answers."""
     fields = [name for name in ("inputs", "tangents", "vectors") if name in operation.request.model_fields]
-    find = per_op(engine, operation.name, handler)
     example = {name: {"x": X} for name in fields}
     return computation(
         f"/v1/ops/{{op}}/{operation.name}",
-        find,
+        per_op(engine, operation.name, handler),
         operation.request,
         operation.answer,
         example,
@@ -147,23 +154,37 @@ def _route(engine: Engine, plans: Plans, operation: Operation) -> RawRoute:
         parameters={"op": op_name([*engine.registry.ops])},
         tags=["derivatives"],
         summary=operation.summary,
+        may_be_job=may_be_job,
     )
 
 
 @dataclass(frozen=True)
-class OperationHandler:
-    """The handler of one operation on one op."""
+class FormatsHandler(ABC):
+    """A handler of requests whose bodies and answers have one of the ``FORMATS``."""
 
     engine: Engine
-    plans: Plans
-    op: Op
-    operation: Operation
-    owner: str
     counters: Counters
+    owner: str
 
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        await answer_in_formats(self.engine, request, self._call, self.owner)
+        source, target = formats_of(request)
+        body, call = await request.read(is_binary=source.is_binary), partial(self._call, source, target, request)
+        is_binary = source.is_binary and target.is_binary
+        await answer(self.engine, request, call, body, self.owner, is_binary=is_binary)
+
+    @abstractmethod
+    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+        """Return the call of a request, whose body has the first format, and its answer the second."""
+
+
+@dataclass(frozen=True)
+class OperationHandler(FormatsHandler):
+    """The handler of one operation on one op."""
+
+    plans: Plans
+    op: Op
+    operation: Operation
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         with Reading(self.op, self.operation.name, len(body)):
@@ -189,19 +210,6 @@ def _write(target: Format, plan: Plan, result: Any) -> Reply:
     if isinstance(result, Answers):
         others, result = {"failed": result.document()} if plan.request.partial else {}, result.result
     return target.write(plan.operation.tree(plan, result), plan.request.encoding, others)
-
-
-async def answer_in_formats(
-    engine: Engine, request: Request, call: Callable[[Format, Format, Request, Body], Call], owner: str
-) -> None:
-    """Answer a request of ``owner``: ``call`` reads its body, in the first format, and writes in the second.
-
-    Raises a ``PullbackError`` if the request is invalid or fails.
-    """
-    source, target = formats_of(request)
-    body = await request.read(is_binary=source.is_binary)
-    is_binary = source.is_binary and target.is_binary
-    await answer(engine, request, partial(call, source, target, request), body, owner, is_binary=is_binary)
 
 
 def formats_of(request: Request) -> tuple[Format, Format]:

@@ -19,16 +19,16 @@ from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.execution.linearizations import OVERHEAD, Held, Linearizations
 from app.http.request import Request
-from app.http.route import Answer, RawRoute, always
+from app.http.route import RawRoute, always
 from app.requests import answers, models
 from app.requests.answering import Reply, send_reply
 from app.requests.brief import Reading
 from app.requests.fields import read, validated
 from app.requests.negotiation import accepted, content_type
 from app.requests.plans import Operation, Plans
-from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, answer_in_formats
-from app.routes.native.descriptions import X, binary, computation, op_name
-from app.routes.protocol import document_reply, per_op
+from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, FormatsHandler, operation_route
+from app.routes.native.descriptions import X, binary, computation
+from app.routes.protocol import document_reply
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.json import decode
@@ -117,29 +117,18 @@ PRODUCTS = (
 
 def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
     """Return the routes of linearizations."""
-    example, counters = {"inputs": {"x": X}}, engine.counters("", "linearizations")
+    counters = engine.counters("", "linearizations")
 
-    def handler(op: Op, counters: Counters) -> Answer:
-        return LinearizeHandler(engine, plans, op, counters)
+    def handler(op: Op, counters: Counters) -> "LinearizeHandler":
+        return LinearizeHandler(engine, counters, op.owner, plans, op)
 
     # The memory of this process has the result.
-    first = computation(
-        "/v1/ops/{op}/linearize",
-        per_op(engine, "linearize", handler),
-        models.LinearizeRequest,
-        answers.LinearizeAnswer,
-        example,
-        **binary(answers.LinearizeAnswer, example),
-        parameters={"op": op_name([*engine.registry.ops])},
-        tags=["derivatives"],
-        summary=LINEARIZE.summary,
-        may_be_job=False,
-    )
+    first = operation_route(engine, LINEARIZE, handler, may_be_job=False)
     shared: dict[str, Any] = {"tags": ["derivatives"], "parameters": {"id": str}, "may_be_job": False}
     products = [
         computation(
             f"{ONE}/{kind.name}",
-            always(ProductHandler(engine, kind, counters), counters),
+            always(ProductHandler(engine, counters, "", kind), counters),
             kind.request,
             kind.answer,
             given := {field: {"x" if side == "inputs" else "y": X} for field, side in kind.directions.items()},
@@ -176,17 +165,11 @@ def linearization_routes(engine: Engine, plans: Plans) -> list[RawRoute]:
 
 
 @dataclass(frozen=True)
-class LinearizeHandler:
+class LinearizeHandler(FormatsHandler):
     """The handler that linearizes one op."""
 
-    engine: Engine
     plans: Plans
     op: Op
-    counters: Counters
-
-    async def __call__(self, request: Request) -> None:
-        """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        await answer_in_formats(self.engine, request, self._call, self.op.owner)
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         with Reading(self.op, "linearize", len(body)):
@@ -224,16 +207,10 @@ class LinearizeHandler:
 
 
 @dataclass(frozen=True)
-class ProductHandler:
+class ProductHandler(FormatsHandler):
     """The handler of one kind of product."""
 
-    engine: Engine
     kind: ProductKind
-    counters: Counters
-
-    async def __call__(self, request: Request) -> None:
-        """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        await answer_in_formats(self.engine, request, self._call, "")
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         held, own = self.engine.linearizations.get(request.scope["path_params"]["id"], request.key)

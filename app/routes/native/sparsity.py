@@ -20,9 +20,7 @@ from app.requests.brief import Reading
 from app.requests.fields import validated
 from app.requests.plans import Operation, Plans
 from app.requests.sparse import SparsityOf, of_pattern
-from app.routes.native.derivatives import Format, answer_in_formats
-from app.routes.native.descriptions import X, binary, computation, op_name
-from app.routes.protocol import per_op
+from app.routes.native.derivatives import Format, FormatsHandler, operation_route
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.json import decode
@@ -42,36 +40,19 @@ SPARSITY = Operation(
 
 def sparsity_route(engine: Engine, plans: Plans) -> RawRoute:
     """Return the route."""
-    example = {"inputs": {"x": X}}
 
     def handler(op: Op, counters: Counters) -> "SparsityHandler":
-        return SparsityHandler(engine, plans, op, counters)
+        return SparsityHandler(engine, counters, op.owner, plans, op)
 
-    return computation(
-        "/v1/ops/{op}/sparsity",
-        per_op(engine, "sparsity", handler),
-        models.SparsityRequest,
-        answers.SparsityAnswer,
-        example,
-        **binary(answers.SparsityAnswer, example),
-        parameters={"op": op_name([*engine.registry.ops])},
-        tags=["derivatives"],
-        summary=SPARSITY.summary,
-    )
+    return operation_route(engine, SPARSITY, handler)
 
 
 @dataclass(frozen=True)
-class SparsityHandler:
+class SparsityHandler(FormatsHandler):
     """The handler that finds the sparsity of a derivative of one op, or verifies the one that it is given."""
 
-    engine: Engine
     plans: Plans
     op: Op
-    counters: Counters
-
-    async def __call__(self, request: Request) -> None:
-        """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
-        await answer_in_formats(self.engine, request, self._call, self.op.owner)
 
     def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         with Reading(self.op, "sparsity", len(body)):

@@ -1,0 +1,36 @@
+"""The states of jobs in the file of jobs, and their places in the line."""
+
+import sqlite3
+
+from app.errors import Gone, NotFound
+from app.jobs import parts
+from app.jobs.records import NAME, State
+
+
+def state_of(db: sqlite3.Connection, store: str, name: str, key: str) -> State:
+    """Return the state of a job of a key in a store; raises ``NotFound`` for that of another, and ``Gone``."""
+    found = db.execute("SELECT state, error, number FROM jobs WHERE id = ? AND key = ?", [name, key]).fetchone()
+    if found is None:
+        is_foreign = NAME.fullmatch(name) and not name.startswith(store)
+        cure = ": it is that of another server" if is_foreign else ": expected the id of a job of this key"
+        raise NotFound(f"unknown job {name!r}{cure}")
+    state, error, number = found
+    if state == "expired":
+        raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
+    progress = parts.progress(db, number) if state == "running" else None
+    return State(name, state, _position(db, key, number) if state == "waiting" else None, error, progress)
+
+
+def _position(db: sqlite3.Connection, key: str, number: int) -> int:
+    """Return the place of a job in the line: one more than the jobs that may begin before it do."""
+    # Without a look at every job that waits: there may be thousands.
+    counts = dict(db.execute("SELECT key, jobs FROM keys").fetchall())
+    for other, running in db.execute("SELECT key, count(*) FROM jobs WHERE state = 'running' GROUP BY key"):
+        counts[other] -= running
+    line = "FROM jobs WHERE state = 'waiting' AND key = ?"
+    first, last = (db.execute(f"SELECT {end}(number) {line}", [key]).fetchone()[0] for end in ("min", "max"))
+    if number - first <= last - number:
+        [rank] = db.execute(f"SELECT count(*) {line} AND number <= ?", [key, number]).fetchone()
+    else:
+        rank = counts[key] - db.execute(f"SELECT count(*) {line} AND number > ?", [key, number]).fetchone()[0]
+    return rank + sum(min(rank, count) for other, count in counts.items() if other != key)
