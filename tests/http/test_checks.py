@@ -328,7 +328,7 @@ LATE = {
     + [f"if k != 2: {line}" if name == "attrs" else f"if attrs.k != 2: {line}" if name == "claim" else line]
     + ["pass"] * (4 - i)
     for i, name in enumerate(("attrs", "claim", "reference", "sample", "singular"))
-    for how, line in RAISE.items()
+    for how, line in [*RAISE.items()][i % 2 :][:1]
 }
 GARBAGE = {
     "reference_none": ["pass", "pass", "return None", "pass", "pass"],
@@ -351,7 +351,7 @@ def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, 
         body = {"ops": ["square", *wrong, "round_ste"], "checks": ["value", "derivative"], "modes": ["graph"]}
         first, *_, last = found = list(stream(client, **body))
         assert client.get("/health/ready").json()["unavailable"] == []
-        assert client.get("/v1/ops/attrs_divides").status_code == 200
+        assert client.get("/v1/ops/attrs_exits").status_code == 200
     assert (first["event"], last["event"]) == ("start", "summary")
     reports = {event["report"]["op"]: event["report"] for event in found if event["event"] == "report"}
     assert {name: one["verdict"] for name, one in reports.items()} == {

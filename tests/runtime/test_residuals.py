@@ -19,6 +19,7 @@ from app.runtime.residuals import JOINED, Residuals, using
 from app.runtime.tensor_sizes import size_of
 from app.tensors.json import decode
 from ops import Array, Op, discover
+from tests.http.native_client import OF_EACH_KIND
 
 OPS = discover().ops
 
@@ -39,7 +40,9 @@ def bits(value: Array | None) -> bytes:
     return b"" if value is None else value.tobytes()
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.thorough) for name in OPS]
+)
 def test_bits_are_those_of_whole_calls(name: str):
     op = OPS[name]
     point = point_of(op, op.examples[0].inputs, **op.examples[0].attrs)

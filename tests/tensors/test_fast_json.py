@@ -239,7 +239,7 @@ def is_beside_bools(document: Any) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(bodies(), fast_bodies())
 @example(
     '{"inputs":{"x":{"dtype":"float16","shape":[1],"data":[-9223372036854775809]}}}',
@@ -255,7 +255,7 @@ def test_both_parsers_agree(body: str, fast: str):
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(bodies(), st.data())
 def test_both_parsers_agree_on_broken_bodies(body: str, data):
     at = data.draw(st.integers(0, len(body)))
