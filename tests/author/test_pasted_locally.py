@@ -66,12 +66,14 @@ def test_a_pasted_command_returns_the_number(tmp_path: Path) -> None:
     checked = pullback(tmp_path, "pullback", "check", "my ops/page.py", *options, *files, COLUMNS="2000")
     assert checked.code == 1, checked
     found = FINDING.findall(checked.out)
-    assert {command.split(" call scaled ")[1].split()[0] for _, _, command in found} == {"vjp", "hvp"}
+    of_each = {each[2].split(" call scaled ")[1].split()[0]: each for each in found}
+    assert of_each.keys() == {"vjp", "hvp"}
     reports = {form: html.unescape((tmp_path / f"report.{form}").read_text()) for form in FORMS}
     reports["json"] = "\n".join(commands_of(json.loads(reports["json"])))
-    for worst, shows, command in found:
+    assert [form for form, text in reports.items() for *_, command in found if command not in text] == []
+    # One of each operation.
+    for worst, shows, command in of_each.values():
         assert number_of(command, shows, tmp_path) == pytest.approx(float(worst), rel=1e-8)
-        assert [form for form, text in reports.items() if command not in text] == []
 
 
 def commands_of(document: Any) -> list[str]:

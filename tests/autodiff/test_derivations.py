@@ -27,10 +27,7 @@ X, DY, DDX, DDDX, DDDY = np.array(
 )
 S = sigmoid(X)
 # The first three derivatives of each op at X.
-CLOSED = {
-    "square": (2 * X, 2 + 0 * X, 0 * X),
-    "log1pexp": (S, S * (1 - S), S * (1 - S) * (1 - 2 * S)),
-}
+CLOSED = {"square": (2 * X, 2 + 0 * X, 0 * X), "log1pexp": (S, S * (1 - S), S * (1 - S) * (1 - 2 * S))}
 
 
 @pytest.mark.parametrize("name", CLOSED)

@@ -55,10 +55,6 @@ def float64_for_float32(x):
     return 2 * x, lambda dy: tf.cast(2 * dy, tf.float64)
 
 
-def without_a_path(x):
-    return tf.stop_gradient(2 * x)
-
-
 def hostile(x: tf.Tensor) -> tf.Tensor:
     return tf.numpy_function(lambda x: np.array([1, 2], np.uint8).view(np.bool_), [x], tf.bool)
 
@@ -91,7 +87,7 @@ def ways_to_the_first_order(at: Point) -> dict[str, Any]:
 
 @pytest.mark.parametrize("batching", ["none", "elementwise"])
 @pytest.mark.parametrize("mode", ["graph", "eager", "v1"])
-@pytest.mark.parametrize("function", [float64_for_float32, without_a_path])
+@pytest.mark.parametrize("function", [float64_for_float32, lambda x: tf.stop_gradient(2 * x)])
 def test_every_first_order_operation_refuses_a_wrong_gradient(function, mode: Mode, batching: str):
     at = point(op_of(function, batching=batching), X, mode)
     for way in ways_to_the_first_order(at).values():
@@ -99,13 +95,11 @@ def test_every_first_order_operation_refuses_a_wrong_gradient(function, mode: Mo
             way()
 
 
-def scalar_for_dy(x, dy, ddx):
-    return tf.zeros_like(x), tf.reduce_sum(2 * ddx)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tangent_of_another_shape_is_refused(mode: Mode):
-    op = op_of(custom_gradient(double, lambda x, dy: 2 * dy, scalar_for_dy))
+    op = op_of(
+        custom_gradient(double, lambda x, dy: 2 * dy, lambda x, dy, ddx: (tf.zeros_like(x), tf.reduce_sum(2 * ddx)))
+    )
     with pytest.raises(OpFailed):
         derivatives.jvp(point(op, X, mode), {"x": np.ones(2, np.float32)}, batched=False).run()
 

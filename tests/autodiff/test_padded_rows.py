@@ -19,17 +19,7 @@ from app.autodiff.padded_rows import COST, NUMBERS, ROWS, SHORT, SMALL_ROWS, pac
 from app.runtime.owned_cache import OwnedCache
 from ops import Array, Tensor
 from tests.autodiff.elementwise_calls import bits, together
-from tests.autodiff.evaluations import (
-    CASES,
-    REGISTRY,
-    SCALED,
-    centred,
-    evaluation,
-    flat,
-    of_rows,
-    point,
-    some_rows,
-)
+from tests.autodiff.evaluations import CASES, REGISTRY, SCALED, centred, evaluation, flat, of_rows, point, some_rows
 from tests.gradcheck.wrong.making import rows
 
 

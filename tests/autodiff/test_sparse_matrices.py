@@ -36,10 +36,6 @@ def op_of(function: Any) -> Op:
     )
 
 
-def product(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
-    return tf.linalg.matvec(m, x)
-
-
 def form(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
     return x * tf.linalg.matvec(m, x)
 
@@ -54,7 +50,7 @@ def skewed(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
     return function(x)
 
 
-PRODUCT, FORM, SKEWED = op_of(product), op_of(form), op_of(skewed)
+PRODUCT, FORM, SKEWED = op_of(lambda x, m: tf.linalg.matvec(m, x)), op_of(form), op_of(skewed)
 
 
 def go_on() -> None:

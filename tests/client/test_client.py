@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import inspect
 import json
 import pickle
 import re
@@ -269,15 +268,6 @@ def test_the_async_client(service: Service) -> None:
                 await client.op("nothing").contract()
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(("one", "other"), [(pullback.Client, pullback.AsyncClient), (pullback.Op, pullback.AsyncOp)])
-def test_both_clients_have_the_same_signatures(one: type, other: type) -> None:
-    def methods(kind: type) -> dict[str, str]:
-        members = inspect.getmembers(kind, inspect.isfunction)
-        return {name: str(inspect.signature(f)).partition(" -> ")[0] for name, f in members if name[0] != "_"}
-
-    assert methods(one) == methods(other)
 
 
 def test_importing_the_client_imports_only_certifi_httptools_and_numpy(python) -> None:

@@ -1,8 +1,5 @@
 """Names that a misspelt one may mean are near to it, and where none is, no name is suggested."""
 
-import subprocess
-import sys
-
 import pytest
 
 from app.errors import did_you_mean
@@ -37,12 +34,8 @@ def test_no_name_is_suggested_that_is_not_near(name: str) -> None:
         ("key foo", "no command 'foo'; the commands are new"),
     ],
 )
-def test_a_misspelt_command_gets_a_suggestion(command: str, words: str) -> None:
-    arguments = [sys.executable, "-m", "pullback", *command.split()]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"pullback: {words}")
+def test_a_misspelt_command_gets_a_suggestion(run, command: str, words: str) -> None:
+    assert run(*command.split()).error.startswith(f"pullback: {words}")
 
 
 def test_one_has_no_plural() -> None:

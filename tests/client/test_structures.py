@@ -105,5 +105,5 @@ def test_cells_are_closed_in_directions_that_do_not_repeat() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["pair_energy", pytest.param("neural_energy", marks=pytest.mark.thorough)])
 def test_the_pages_pass_their_checks(client: pullback.Client, op: str) -> None:
-    report = client.op(op).check(dtypes=["float64"], modes=["graph"], checks=["value", "derivative"])
+    report = client.op(op).check(dtypes=["float64"], modes=["graph"], orders=[1], checks=["value", "derivative"])
     assert report.verdict == "pass"

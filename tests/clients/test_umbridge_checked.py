@@ -15,14 +15,13 @@ def stock(start):
     return start(sys.executable, "-P", str(MODELS), "PORT", ready="/Info")
 
 
-@pytest.mark.parametrize("budget", ["1000", "60"])
-def test_right_gradients_pass_with_all_checks(check, stock, budget):
-    code, out = check(f"umbridge+{stock}/right", "--budget", budget)
+def test_right_gradients_pass_with_all_checks(check, stock):
+    code, out = check(f"umbridge+{stock}/right", "--budget", "60")
     assert code == 0, out
     assert "right: pass (" in out
 
 
-@pytest.mark.parametrize("budget", ["1000", "60", "9"])
+@pytest.mark.parametrize("budget", ["60", "9"])
 def test_a_large_gradient_fails(check, stock, budget):
     code, out = check(f"umbridge+{stock}/large", "--budget", budget)
     assert code == 1, out
@@ -37,7 +36,7 @@ def test_one_large_number_is_named(check, stock):
     assert "adjoint, y/x0" in out or "adjoint, dy/dx0" in out
 
 
-@pytest.mark.parametrize("budget", ["1000", "40", "5"])
+@pytest.mark.parametrize("budget", ["1000", "5"])
 def test_the_tolerance_of_a_solver_is_not_blamed(check, stock, budget):
     assert check(f"umbridge+{stock}/solver", "--budget", budget).code == 0
     if budget != "5":

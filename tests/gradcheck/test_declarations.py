@@ -42,19 +42,12 @@ def norm(x: Any) -> Any:
     return tf.where(is_zero, tf.zeros_like(squares), tf.sqrt(tf.where(is_zero, tf.ones_like(squares), squares)))
 
 
-def leaky(x: Any, *, slope: float) -> Any:
-    return tf.where(x > 0, x, tf.cast(slope, x.dtype) * x)
-
-
 WRONG = {
     "a kink of a parabola": (of_x(tf.square, kinks=(0.0,)), "x declares a kink at 0"),
     "a kink beside that of relu": (of_x(tf.nn.relu, kinks=(0.0, 1.0)), "x declares a kink at 1"),
     "a pole of tanh": (of_x(tf.tanh, poles=(0.0,)), "x declares a pole at 0"),
     "a pole at a distance from that of 1/x": (of_x(tf.math.reciprocal, poles=(0.0, 2.0)), "x declares a pole at 2"),
-    "a kink of a sum of squares": (
-        of_rows(lambda x: tf.reduce_sum(x * x, -1), kinks=(0.0,)),
-        "x declares a kink at 0",
-    ),
+    "a kink of a sum of squares": (of_rows(lambda x: tf.reduce_sum(x * x, -1), kinks=(0.0,)), "x declares a kink at 0"),
     "a factor without a gradient": (
         of_two(handwritten(lambda x, z: x * z, lambda x, z, dy: (dy * z, None))),
         "z is declared not differentiable",
@@ -78,11 +71,12 @@ RIGHT = {
     "a threshold": of_two(lambda x, z: tf.where(x > z, x, 2 * x)),
     "an input that is stopped nowhere, but moves nothing": of_two(lambda x, z: x * x + 0 * z),
     "leaky relu, whose example has slope 1": elementwise(
-        leaky,
+        lambda x, *, slope: tf.where(x > 0, x, tf.cast(slope, x.dtype) * x),
         None,
         slot={"kinks": (0.0,)},
         attrs=Slope,
         examples=(Example("line", {"x": [1.0, -2.0]}, {"slope": 1.0}),),
+        name="leaky",
     ),
 }
 
@@ -111,7 +105,8 @@ def test_a_right_declaration_gets_no_note(name: str) -> None:
 
 
 def test_no_right_op_has_a_note_on_a_kink_or_a_pole() -> None:
-    for op in (*(hard.op for hard in HARD.values()), *discover().ops.values()):
+    ops = (*(hard.op for hard in HARD.values()), *discover().ops.values())
+    for op in (op for op in ops if any(slot.kinks or slot.poles for slot in op.inputs)):
         result, steps = planned(op, Options(CPU), checks=["declarations"])
         for step in steps:
             if step.check == "declarations":

@@ -30,14 +30,6 @@ def terms(op: Op, kind: Kind, x) -> np.ndarray:
     return found
 
 
-def loop(x):
-    return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y + 1e6) - 1e6), [0, x])[1]
-
-
-def branch(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: (x + 1e6) - 1e6, lambda: x)
-
-
 def exact_numbers(x):
     """What a loop gets has digits, though the constants beside it have few."""
     return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y + 2.0**20) - 2.0**20), [0, x / 3])[1]
@@ -57,8 +49,8 @@ def exact_numbers_in_a_branch(x):
         (lambda x: tf.math.real(tf.square(tf.complex(500 * x, 500 * x))), 1e6),
         (lambda x: tf.math.imag(tf.exp(tf.complex(x / 4, 5e-21 * x))), 1e-20),
         (lambda x: tf.signal.irfft(tf.signal.rfft(tf.stack([x, x + 1e6, x, x], axis=-1)), [4])[..., 0], 1e6),
-        (loop, 1e6),
-        (branch, 1e6),
+        (lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y + 1e6) - 1e6), [0, x])[1], 1e6),
+        (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: (x + 1e6) - 1e6, lambda: x), 1e6),
         (exact_numbers, 2.0**20),
         (exact_numbers_in_a_branch, 2.0**20),
         (lambda x: tf.abs(tf.reshape(-x, [-1])), 0.0),

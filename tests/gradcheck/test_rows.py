@@ -69,18 +69,6 @@ def test_independent_rows_that_are_not_declared_are_found(op: Op, words: str) ->
     assert f"its rows are independent: declare {words}, and requests of this op can share calls" in sentence
 
 
-def noisy(x):
-    return x + 1e-9 * tf.random.normal(tf.shape(x), dtype=x.dtype)
-
-
-def counted(x):
-    return x * tf.cast(tf.shape(x)[0], x.dtype)
-
-
-def centred_vjp(x, dy):
-    return dy - tf.reduce_mean(dy, axis=0, keepdims=True)
-
-
 def normalised(x):
     mean, variance = tf.nn.moments(x, axes=[0])
     return (x - mean) / tf.sqrt(variance + 1)
@@ -89,9 +77,11 @@ def normalised(x):
 DEPENDENT = {
     "a cumulative sum": undeclared(lambda x: tf.cumsum(x, axis=0)),
     "a batch norm": undeclared(normalised),
-    "the gradient alone": undeclared(custom_gradient(tf.identity, centred_vjp)),
-    "the number of rows": undeclared(counted),
-    "noise": undeclared(noisy),
+    "the gradient alone": undeclared(
+        custom_gradient(tf.identity, lambda x, dy: dy - tf.reduce_mean(dy, axis=0, keepdims=True))
+    ),
+    "the number of rows": undeclared(lambda x: x * tf.cast(tf.shape(x)[0], x.dtype)),
+    "noise": undeclared(lambda x: x + 1e-9 * tf.random.normal(tf.shape(x), dtype=x.dtype)),
     "the first row": undeclared(lambda x: tf.concat([0 * x[:1], x[1:]], axis=0)),
     **{words: replace(planted.op, batching="none", shared=()) for words, planted in OPS.items()},
 }

@@ -118,15 +118,14 @@ def test_an_expensive_size_is_left_out() -> None:
     assert 64 not in {point.point.dims["N"] for point in found}
 
 
-def draws_one_size(rng: np.random.Generator, dtype: str, attrs: Attrs) -> dict[str, np.ndarray]:
-    return {"x": rng.uniform(size=4)}
-
-
 @pytest.mark.parametrize(
     ("op", "words"),
     [
         (of_shapes((3,)), "all sizes are fixed"),
-        (of_shapes(("N",), sample=draws_one_size), "its own sample draws points of one size"),
+        (
+            of_shapes(("N",), sample=lambda rng, dtype, attrs: {"x": rng.uniform(size=4)}),
+            "its own sample draws points of one size",
+        ),
     ],
     ids=["fixed", "sample"],
 )

@@ -59,13 +59,7 @@ def test_a_wrong_declaration_is_refused(op: str, changes: dict[str, Any], words:
 
 
 def test_batching_depends_on_static_attributes_alone() -> None:
-    op = declared(
-        "softmax_cross_entropy",
-        attrs=Kind,
-        batching=by_attribute,
-        reference=None,
-        function=total,
-    )
+    op = declared("softmax_cross_entropy", attrs=Kind, batching=by_attribute, reference=None, function=total)
     assert op.batching_varies
     assert [op.batching_for(Kind(by=by, k=2.0)) for by in ("rows", "all")] == ["leading_axis", "none"]
     clip = OPS["clip_gradient"]

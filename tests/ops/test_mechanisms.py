@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ops import (
-    additive,
-    custom_gradient,
-    multiplicative,
-    override,
-    register_gradient,
-)
+from ops import additive, custom_gradient, multiplicative, override, register_gradient
 from tests.ops.cases import eps
 from tests.ops.places import PLACES, by_tapes, in_v1
 
@@ -33,20 +27,18 @@ def vjp(x, dy):
     return 3 * x * x * dy
 
 
-def vjp_vjp(x, dy, ddx):
-    return 7 * x * dy * ddx, 3 * x * x * ddx
-
-
-def registered(operation, dy):
-    return vjp(operation.inputs[0], dy)
-
-
 # Each with its gradients of orders 1, 2 and 3.
 FROZEN = E / X**3
 MECHANISMS = {
-    "both orders": (custom_gradient(exponential, vjp, vjp_vjp), (3 * X**2, 7 * X, 7 + 0 * X)),
+    "both orders": (
+        custom_gradient(exponential, vjp, lambda x, dy, ddx: (7 * x * dy * ddx, 3 * x * x * ddx)),
+        (3 * X**2, 7 * X, 7 + 0 * X),
+    ),
     "first order": (custom_gradient(exponential, vjp), (3 * X**2, 6 * X, 6 + 0 * X)),
-    "override": (override({"Exp": registered}, exponential), (3 * X**2, 6 * X, 6 + 0 * X)),
+    "override": (
+        override({"Exp": lambda operation, dy: vjp(operation.inputs[0], dy)}, exponential),
+        (3 * X**2, 6 * X, 6 + 0 * X),
+    ),
     "additive": (additive(exponential, cube), (3 * X**2, 6 * X, 6 + 0 * X)),
     "multiplicative": (multiplicative(exponential, cube), (FROZEN * 3 * X**2, FROZEN * 6 * X, FROZEN * 6)),
 }
@@ -83,16 +75,12 @@ def scaled_value(x, *, scale):
     return tf.exp(x)
 
 
-def scaled(operation, dy, *, scale):
-    return scale * dy
-
-
 @every_place
 @pytest.mark.parametrize(
     "op",
     [
         custom_gradient(scaled_value, lambda x, dy, *, scale: scale * dy),
-        override({"Exp": scaled}, scaled_value, numbers=("scale",)),
+        override({"Exp": lambda operation, dy, *, scale: scale * dy}, scaled_value, numbers=("scale",)),
     ],
     ids=["custom_gradient", "override"],
 )
@@ -102,15 +90,11 @@ def test_numbers_reach_the_rules(op, place) -> None:
         np.testing.assert_array_equal(one, scale + 0 * X)
 
 
-def two_inputs(x, n):
-    return x * x, tf.cast(n, x.dtype) * x, n + 1
-
-
 @every_place
 def test_slots_without_a_gradient(place) -> None:
     """vjp gets no cotangent of an integer output, and a slot for which it returns ``None`` has no gradient."""
     op = custom_gradient(
-        two_inputs,
+        lambda x, n: (x * x, tf.cast(n, x.dtype) * x, n + 1),
         lambda x, n, dy, dz: (5 * x * dy + 7 * dz, None),
         lambda x, n, dy, dz, ddx: (11 * dy * ddx, None, 5 * x * ddx, 7 * ddx),
     )

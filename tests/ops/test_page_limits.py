@@ -29,14 +29,6 @@ LAYER = Layer()
 TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [3.0]), 0.0)
 
 
-def scaled(x):
-    return x * WEIGHT
-
-
-def by_weight(x, dy):
-    return dy * WEIGHT
-
-
 def by_weight_again(x, dy, ddx):
     return 0 * x * ddx, ddx * WEIGHT
 
@@ -44,10 +36,6 @@ def by_weight_again(x, dy, ddx):
 @tf.custom_gradient
 def bare(x):
     return x * WEIGHT, lambda dy: dy * WEIGHT
-
-
-def made_within(x):
-    return x * tf.Variable(3.0, dtype=x.dtype, name="fresh")
 
 
 def made_by_version_1(x):
@@ -91,7 +79,9 @@ def test_what_a_graph_cannot_read_is_named_with_the_cure(name, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("function", [bare, custom_gradient(scaled, by_weight, by_weight_again)])
+@pytest.mark.parametrize(
+    "function", [bare, custom_gradient(lambda x: x * WEIGHT, lambda x, dy: dy * WEIGHT, by_weight_again)]
+)
 def test_a_variable_in_a_gradient_by_hand_is_refused_with_the_cure(function, mode) -> None:
     """Where no start has refused it, as with attributes that no example has."""
     error = error_of(case(function, "y").point(mode=mode))
@@ -99,7 +89,7 @@ def test_a_variable_in_a_gradient_by_hand_is_refused_with_the_cure(function, mod
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("function", [made_within, made_by_version_1])
+@pytest.mark.parametrize("function", [lambda x: x * tf.Variable(3.0, dtype=x.dtype, name="fresh"), made_by_version_1])
 def test_a_variable_that_each_call_would_make_is_refused(function, mode) -> None:
     error = error_of(case(function, "y").point(mode=mode))
     assert "makes a variable, fresh: expected one made when the page is loaded" in error

@@ -61,10 +61,7 @@ def test_a_plug_in_is_an_op_like_any_other(tmp_path: Path) -> None:
         ("OP = 3", "TypeError: expected OP = Op(...), got int"),
         (PAGE.format(name="Not A Name"), "ValueError: op 'Not A Name': expected names like"),
         (PAGE.format(name="a").replace('Input("x")', 'Input("x", shape=("N",))'), "ValueError: op 'a': an elementwise"),
-        (
-            PAGE.format(name="a").replace('Input("x")', 'Input("x", ("bool",))'),
-            "ValueError: input 'x': expected bool",
-        ),
+        (PAGE.format(name="a").replace('Input("x")', 'Input("x", ("bool",))'), "ValueError: input 'x': expected bool"),
         (
             PAGE.format(name="a").replace('"x")', '"x", ("bool", "float32"), differentiable=False)'),
             "ValueError: input 'x': expected bool alone",

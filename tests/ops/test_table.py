@@ -246,8 +246,7 @@ def test_samples_are_valid_in_every_dtype(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "mode"),
-    [pytest.param(c, m, id=f"{c}-{m}") for c in FIRST_CASES for m in MODES if m not in c.op.modes],
+    ("case", "mode"), [pytest.param(c, m, id=f"{c}-{m}") for c in FIRST_CASES for m in MODES if m not in c.op.modes]
 )
 def test_a_mode_without_a_kernel_is_refused(case: Case, mode: Mode) -> None:
     with pytest.raises(Unprocessable, match="has no kernel for this mode"):

@@ -82,11 +82,7 @@ def _jacobians(at: Arrays) -> dict[tuple[str, str], Array]:
 
 
 PRODUCTS = FunctionModel(
-    _products,
-    _jacobians,
-    [Slot("x0", (3,)), Slot("x1", (2,))],
-    [Slot("y0", (2,)), Slot("y1", (1,))],
-    has_jvp=True,
+    _products, _jacobians, [Slot("x0", (3,)), Slot("x1", (2,))], [Slot("y0", (2,)), Slot("y1", (1,))], has_jvp=True
 )
 
 

@@ -27,14 +27,6 @@ def planted(**changes: object) -> FunctionModel:
     return replace(PRODUCTS, calls=[], **changes)
 
 
-def one_number(dx: Array, dy: Array) -> Array:
-    return dx * np.r_[1.09, np.ones(dx.size - 1)]
-
-
-def shifted(dx: Array, dy: Array) -> Array:
-    return np.roll(dx, 1)
-
-
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("budget", [*RICH, *POOR])
 def test_right_gradients_do_not_fail(budget: int, seed: int) -> None:
@@ -53,7 +45,9 @@ def test_a_gradient_that_is_wrong_as_a_whole_fails_at_every_budget(spoil, budget
 
 
 @pytest.mark.parametrize("budget", [*RICH, 60])
-@pytest.mark.parametrize("spoil", [one_number, shifted])
+@pytest.mark.parametrize(
+    "spoil", [lambda dx, dy: dx * np.r_[1.09, np.ones(dx.size - 1)], lambda dx, dy: np.roll(dx, 1)]
+)
 def test_one_wrong_number_fails(spoil, budget: int) -> None:
     assert "derivative" in failed(check(planted(spoil_vjp=spoil), budget))
 
@@ -184,14 +178,10 @@ def scalar(f, df, slots: int = 5) -> FunctionModel:
     return FunctionModel(lambda at: {"y": f(at["x"])}, lambda at: {("y", "x"): np.diag(df(at["x"]))}, inputs, outputs)
 
 
-def offset(x: Array) -> Array:
-    return 1e6 + x**2
-
-
 @pytest.mark.parametrize("budget", [5, 20, 60, 120])
 @pytest.mark.parametrize("spoil", [lambda dx, dy: 2 * dx, lambda dx, dy: 0 * dx], ids=["twice", "zero"])
 def test_a_wrong_gradient_beside_a_large_constant_never_passes(spoil, budget: int) -> None:
-    model = scalar(offset, lambda x: 2 * x)
+    model = scalar(lambda x: 1e6 + x**2, lambda x: 2 * x)
     assert not failed(check(model, budget))
     wrong = check(replace(model, spoil_vjp=spoil, calls=[]), budget)
     assert wrong["verdict"] == ("fail" if budget == 120 else "inconclusive")
