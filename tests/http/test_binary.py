@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.http.native_client import BINARY, JSON, OF_EACH_KIND, OPERATIONS, array, ask, fault, post, problem
+from tests.http.native_client import BINARY, JSON, array, ask, fault, post, problem
 from tests.patience import PATIENCE_S
 
 FIELDS = ("inputs", "cotangents", "tangents", "vectors")
@@ -78,19 +78,6 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
         assert found[name].tobytes() == value.tobytes(), name
 
 
-def example_of(client: httpx.Client, op: str, operation: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return a request at an op's first example: its tensors by their paths, and its other fields."""
-    contract = client.get(f"/v1/ops/{op}").json()
-    example = contract["examples"][0]
-    inputs = {x["name"]: np.array(example["inputs"][x["name"]], x["dtypes"][0]) for x in contract["inputs"]}
-    tensors = {f"inputs/{name}": value for name, value in inputs.items()}
-    if field := {"jvp": "tangents", "hvp": "vectors"}.get(operation):
-        live = [x["name"] for x in contract["inputs"] if x["differentiable"]]
-        tensors |= {f"{field}/{name}": inputs[name] for name in live}
-    more = {"gradients": {"order": 2}, "vjp": {"outputs": True}}.get(operation, {})
-    return tensors, {"attrs": example["attrs"], **more}
-
-
 def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str, Any]:
     """Return the same request in JSON, with tensors in base64 in the request and the response."""
     body: dict[str, Any] = {**fields, "encoding": "base64"}
@@ -99,26 +86,6 @@ def in_json(tensors: dict[str, np.ndarray], fields: dict[str, Any]) -> dict[str,
         text = base64.b64encode(value.tobytes()).decode()
         body.setdefault(field, {})[name] = {"dtype": value.dtype.name, "shape": list(value.shape), "base64": text}
     return body
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", OF_EACH_KIND)
-def test_every_operation_matches_json_bit_for_bit(client: httpx.Client, op: str):
-    for operation in OPERATIONS:
-        tensors, fields = example_of(client, op, operation)
-        reference = post(client, op, operation, **in_json(tensors, fields))
-        response = binary(client, f"{op}/{operation}", encode(tensors, **fields))
-        if reference.status_code != 200:
-            assert (op, operation) == ("clip_gradient", "jvp")
-            assert problem(response, 422) == reference.json()
-            continue
-        assert response.status_code == 200, response.text
-        assert response.headers["content-type"] == BINARY
-        expected = reference.json()
-        absent = expected.pop("absent", None)
-        found, metadata = decode(response.content)
-        assert metadata == ({"absent": absent} if absent else {})
-        assert_same(found, flat(expected))
 
 
 PATHS = [

@@ -15,8 +15,6 @@ from app.requests import operations as native_operations
 from app.routes.openinference.models import models
 from app.telemetry.triton_names import NOT_MODELS
 from ops import Attrs, Example, Input, Op, Output
-from tests.http import native_client
-from tests.http import test_binary as native
 from tests.http.openinference_client import (
     DATATYPES,
     JSON,
@@ -34,6 +32,7 @@ from tests.http.openinference_client import (
     tensor_heads,
     tensors_of,
 )
+from tests.http.test_dialects import reference
 
 OPERATIONS = ("forward", "vjp", "jvp", "hvp", "jacobian", "hessian")
 OPS = sorted(path.stem for path in (Path(__file__).parents[2] / "ops").glob("[!_]*.py"))
@@ -41,116 +40,10 @@ X = np.array([1.5, -2.0, 3.0], np.float32)
 ONE = {"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}
 
 
-LETTERS = {"cotangents": "d", "gradients": "d", "tangents": "t", "vectors": "v", "products": "h"}
-
-
-def name_of(path: str) -> str:
-    """Return this protocol's name of a tensor of the native API."""
-    match path.split("/"):
-        case ["jacobian", y, x]:
-            return f"d{y}_d{x}"
-        case ["hessian", a, b]:
-            return f"dd{a}_d{b}"
-        case [field, name]:
-            return LETTERS.get(field, "") + name
-        case _:
-            raise AssertionError(path)
-
-
-def requests(client: httpx.Client, op: str, operation: str, dtype: int = 0) -> list[tuple[dict[str, Any], dict]]:
-    """Return a native request at every example of an op, its tensors by their paths, and its attributes."""
-    contract = client.get(f"/v1/ops/{op}").json()
-    return [at_example(client, contract, example, operation, dtype) for example in contract["examples"]]
-
-
-def at_example(
-    client: httpx.Client, contract: dict[str, Any], example: dict[str, Any], operation: str, dtype: int
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    rng, dtypes = (
-        np.random.default_rng(3),
-        {x["name"]: x["dtypes"] for x in (*contract["inputs"], *contract["outputs"])},
-    )
-    kinds = {name: known[dtype % len(known)] for name, known in dtypes.items()}
-    tensors = {
-        f"inputs/{x['name']}": np.array(example["inputs"][x["name"]], np.float64).astype(numpy_of(kinds[x["name"]]))
-        for x in contract["inputs"]
-    }
-    fields = {"attrs": example["attrs"]} | type_variable(contract, dtype)
-    shapes = {f"inputs/{name.partition('/')[2]}": x.shape for name, x in tensors.items()}
-    if operation in ("vjp", "hvp", "hessian"):
-        shapes |= {
-            name: y.shape for name, y in native_tensors(client, contract["name"], "forward", tensors, fields).items()
-        }
-    wanted = {"vjp": {"cotangents"}, "hvp": {"cotangents", "vectors"}, "jvp": {"tangents"}, "hessian": {"cotangents"}}
-    for field in sorted(wanted.get(operation, ())):
-        side = "outputs" if field == "cotangents" else "inputs"
-        for slot in contract[side]:
-            if slot["differentiable"]:
-                shape, kind = shapes[f"{side}/{slot['name']}"], numpy_of(kinds[slot["name"]])
-                tensors[f"{field}/{slot['name']}"] = rng.integers(-8, 9, shape).astype(kind)
-    return tensors, fields
-
-
-def native_tensors(
-    client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict[str, Any]
-) -> dict[str, np.ndarray]:
-    """Return the tensors of the native response by their paths, without those that are null."""
-    answer = native_client.ask(client, op, operation, **native.in_json(tensors, fields))
-    answer.pop("absent", None)
-    return native.flat(answer)
-
-
-def numpy_of(name: str) -> np.dtype:
-    return np.dtype(DATATYPES["BF16"] if name == "bfloat16" else name)
-
-
-def type_variable(contract: dict[str, Any], dtype: int) -> dict[str, str]:
-    several = [x["dtypes"] for x in (*contract["inputs"], *contract["outputs"]) if len(x["dtypes"]) > 1]
-    return {"dtype": several[0][dtype % len(several[0])]} if several else {}
-
-
-def compare(client: httpx.Client, op: str, operation: str, tensors: dict[str, np.ndarray], fields: dict) -> None:
-    """Compare the responses of the native API and of the model, in binary and in JSON."""
-    model = op if operation == "forward" else f"{op}.{operation}"
-    ours = {name_of(path): value for path, value in tensors.items()}
-    expected = {name_of(path): value for path, value in native_tensors(client, op, operation, tensors, fields).items()}
-    found = infer(client, model, ours, parameters=fields["attrs"])
-    for name in set(found) - set(expected):  # null in the native API
-        assert not found[name].any()
-        expected[name] = found[name]
-    assert_same(found, select(expected, list(found)))
-    assert_same(infer_json(client, model, ours, parameters=fields["attrs"]), found, bits=False)
-
-
 def offered_models(client: httpx.Client, op: str) -> list[str]:
     index = client.post("/v2/repository/index").json()
     names = [entry["name"] for entry in index]
     return ["forward" if name == op else name.split(".")[1] for name in names if name.split(".")[0] == op]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("op", native_client.OF_EACH_KIND)
-def test_every_model_matches_the_native_api_at_every_example(client, op):
-    for operation in offered_models(client, op):
-        for tensors, fields in requests(client, op, operation):
-            compare(client, op, operation, tensors, fields)
-
-
-@pytest.mark.parametrize("op", ["apart", "masked", "parted", "skewed", "squares"])
-def test_plug_in_models_match_the_native_api(plugged, op):
-    for operation in OPERATIONS:
-        for tensors, fields in requests(plugged, op, operation):
-            compare(plugged, op, operation, tensors, fields)
-
-
-@pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "zero_out", "roi_pool"])
-def test_every_dtype_of_an_op_matches_the_native_api(client, op):
-    contract = client.get(f"/v1/ops/{op}").json()
-    for place in range(max(len(x["dtypes"]) for x in contract["inputs"])):
-        for operation in ("forward", "vjp"):
-            tensors, fields = requests(client, op, operation, place)[0]
-            if operation == "forward" or all(x.dtype.kind not in "iu" for x in tensors.values()):
-                compare(client, op, operation, tensors, fields)
 
 
 def test_only_available_operations_are_offered(client):
@@ -416,7 +309,7 @@ def test_only_selected_outputs_are_computed(start_for_session, plugged):
 @pytest.mark.parametrize("attrs", [{}, {"strength": 3}, {"strength": 0.5}])
 def test_attributes_are_parameters(client, attrs):
     found = infer(client, "gradient_reversal.vjp", {"x": X}, parameters=attrs)
-    expected = native_tensors(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
+    expected = reference(client, "gradient_reversal", "vjp", {"inputs/x": X}, {"attrs": attrs})
     assert_same(found, {"dx": expected["gradients/x"]})
     assert found["dx"].tolist() == [-attrs.get("strength", 1)] * 3
 

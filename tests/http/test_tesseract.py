@@ -19,7 +19,7 @@ from app.tensors import fast_json
 from app.tensors.casting import Numbers
 from app.tensors.json import Decoded
 from ops import Example, Input, Op, Output, custom_gradient, discover
-from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, OF_EACH_KIND, SECRET, WORDS, array, ask, problem
+from tests.http.native_client import MAX_ENTRIES, MAX_GOT, MAX_TEXT, SECRET, WORDS, array, ask, problem
 
 JSON = {"content-type": "application/json"}
 IN_LISTS = {**JSON, "accept": "application/json"}
@@ -97,69 +97,6 @@ def same(found: Any, wanted: Any) -> None:
         assert found.tobytes() == wanted.tobytes()
 
 
-class At:
-    """An op at an example in a dtype: its arrays, and which of them are differentiable."""
-
-    def __init__(self, op: Op, example: Example, dtype: str) -> None:
-        self.op = op
-        self.inputs = {
-            slot.name: np.array(flat_words(example.inputs[slot.name]), dtype_of(op.dtype_of(slot, dtype)))
-            for slot in op.inputs
-        }
-        self.attrs = dict(example.attrs)
-        self.live = [slot.name for slot in op.inputs if op.is_differentiable(slot, dtype)]
-        self.out = [slot.name for slot in op.outputs if op.is_differentiable(slot, dtype)]
-        self.request = {"inputs": {name: x.tolist() for name, x in self.inputs.items()}, "attrs": self.attrs}
-        self.request["dtype"] = dtype
-
-    @property
-    def point(self) -> dict[str, Any]:
-        return {name: typed(x) for name, x in self.inputs.items()} | self.attrs
-
-
-def flat_words(value: Any) -> Any:
-    """Return nested lists with words replaced by floats."""
-    return [flat_words(item) for item in value] if isinstance(value, list) else WORDS.get(value, value)
-
-
-CASES = [
-    pytest.param(At(op, example, dtype), id=f"{op.name}-{example.name}-{dtype}")
-    for op in map(OPS.__getitem__, OF_EACH_KIND)
-    for dtype, example in zip(("float32", "float64") * len(op.examples), op.examples, strict=False)
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("at", CASES)
-def test_every_op_matches_the_native_api_bit_for_bit(client: httpx.Client, at: At):
-    op = at.op.name
-    outputs = result_of(client, op, "apply", {"inputs": at.point})
-    same(outputs, native(client, op, "forward", **at.request)["outputs"])
-
-    shapes = {name: {"shape": x.shape, "dtype": x.dtype.name} for name, x in at.inputs.items()}
-    promised = send(client, op, "abstract_eval", {"inputs": shapes | at.attrs}).json()
-    assert promised == {name: {"shape": list(y.shape), "dtype": y.dtype.name} for name, y in outputs.items()}
-
-    dy = {name: outputs[name] for name in at.out}
-    lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
-    body = {"inputs": at.point, **lists, "cotangent_vector": {name: typed(y) for name, y in dy.items()}}
-    cotangents = {name: y.tolist() for name, y in dy.items()}
-    wanted = native(client, op, "vjp", **at.request, wrt=at.live, cotangents=cotangents)
-    same(result_of(client, op, VJP, body), wanted["gradients"])
-
-    if not at.op.claim(at.op.attrs()).linear:
-        return
-    tx = {name: at.inputs[name] for name in at.live}
-    lists = {"jvp_inputs": at.live, "jvp_outputs": at.out}
-    body = {"inputs": at.point, **lists, "tangent_vector": {name: typed(x) for name, x in tx.items()}}
-    wanted = native(client, op, "jvp", **at.request, tangents={name: x.tolist() for name, x in tx.items()})
-    same(result_of(client, op, JVP, body), {name: wanted["tangents"][name] for name in at.out})
-
-    body = {"inputs": at.point, "jac_inputs": at.live, "jac_outputs": at.out}
-    wanted = native(client, op, "jacobian", **at.request, wrt=at.live, of=at.out)
-    same(result_of(client, op, "jacobian", body), wanted["jacobian"])
-
-
 @pytest.mark.parametrize("op", OPS)
 def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
     one, document = OPS[op], client.get(f"/tesseract/{op}/openapi.json").json()
@@ -186,29 +123,6 @@ def test_the_document_describes_the_endpoints(client: httpx.Client, op: str):
             assert schema["properties"]["object_type"]["const"] == "array"
             assert schema["array_flags"] == (["DIFFERENTIABLE"] if slot.name in live else [])
             assert schema["properties"]["dtype"]["enum"] == list(slot.dtypes)
-
-
-# The document depends on the op alone, and a request of it on whether it has attributes.
-DOCUMENTED = {(case.values[0].op.name, *case.values[0].attrs): case for case in CASES[::2]}
-
-
-@pytest.mark.parametrize("at", DOCUMENTED.values())
-def test_requests_and_responses_match_the_document(client: httpx.Client, at: At):
-    op = at.op.name
-    document = client.get(f"/tesseract/{op}/openapi.json").json()
-    body: dict[str, Any] = {"inputs": at.point}
-    check(document, op, "apply", body, client)
-    shapes = {name: {"shape": list(x.shape), "dtype": x.dtype.name} for name, x in at.inputs.items()}
-    check(document, op, "abstract_eval", {"inputs": shapes | at.attrs}, client)
-    outputs = result_of(client, op, "apply", body)
-    cotangents = {name: typed(outputs[name]) for name in at.out}
-    lists = {"vjp_inputs": at.live, "vjp_outputs": at.out}
-    check(document, op, VJP, {**body, **lists, "cotangent_vector": cotangents}, client)
-    if f"/{JVP}" in document["paths"]:
-        lists = {"jvp_inputs": at.live, "jvp_outputs": at.out}
-        tangents = {name: typed(at.inputs[name]) for name in at.live}
-        check(document, op, JVP, {**body, **lists, "tangent_vector": tangents}, client)
-        check(document, op, "jacobian", {**body, "jac_inputs": at.live, "jac_outputs": at.out}, client)
 
 
 def check(document: dict[str, Any], op: str, endpoint: str, body: dict[str, Any], client: httpx.Client) -> None:
