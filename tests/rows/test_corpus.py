@@ -1,5 +1,6 @@
 """The corpus is what it says: rows of ``independent`` do not depend on others, and those of ``seeming`` do."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +126,13 @@ def test_all_ops_are_admitted(tmp_path: Path) -> None:
     assert {op.batching for op in CORPUS.values()} == {"leading_axis", "leading_axes"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", INDEPENDENT.values(), ids=INDEPENDENT)
+def some(ops: Mapping[str, Op]) -> list[Any]:
+    """Return the ops as parameters; three of four are for the thorough tests: an op that stays as it is stays right."""
+    marks = itertools.cycle([pytest.mark.slow, *[pytest.mark.thorough] * 3])
+    return [pytest.param(op, id=name, marks=mark) for (name, op), mark in zip(ops.items(), marks, strict=False)]
+
+
+@pytest.mark.parametrize("op", some(INDEPENDENT))
 def test_independent_rows_are_independent_and_deterministic(op: Op) -> None:
     for at in probes(op, special=False):
         assert not joins_rows(op, at)
@@ -141,8 +147,7 @@ def test_independent_ops_pass_all_checks(op: Op) -> None:
     assert document["verdict"] == "pass", failed(document)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", SEEMING.values(), ids=SEEMING)
+@pytest.mark.parametrize("op", some(SEEMING))
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
 def test_seeming_rows_depend_on_others(op: Op) -> None:
     assert any(joins_rows(op, at) for at in probes(op, special=True))

@@ -106,7 +106,7 @@ def test_a_service_whose_op_prints_without_end(tmp_path: Path) -> None:
         service = Service.launched(log, OPS_PATH=str(tmp_path))
         try:
             service.wait_until_ready()
-            for _ in range(8):
+            for _ in range(3):
                 document = {"inputs": {"x": [1.0]}, "mode": "eager"}
                 httpx.post(f"{service.url}/v1/ops/chatty/forward", json=document, timeout=PATIENCE_S).raise_for_status()
         finally:
