@@ -22,7 +22,7 @@ from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
 from app.execution.progress import note_portion, note_progress
 from app.execution.provenance import Provenance
-from app.execution.scheduler import Scheduler
+from app.execution.scheduler import STUCK_S, Scheduler
 from app.execution.sparsities import Sparsities
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
@@ -36,9 +36,6 @@ Count: TypeAlias = Callable[[str, str], Counters]
 """Returns the counters of an op and an operation."""
 
 Result = TypeVar("Result")
-
-# A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
-STUCK_S = 5.0
 
 
 class NotAtHand(Exception):
@@ -158,7 +155,7 @@ class Engine:
             raise Overloaded("draining: the service is about to stop")
         for late in self.scheduler.overruns():
             if late.seconds > STUCK_S:
-                raise Overloaded(f"stuck: op {late.owner} is {late.seconds:.0f} s past its deadline", retry_after_s=5)
+                raise late.refusal
 
     def op(self, name: str) -> Op:
         """Return a registered op, a posted graph, or an op that is derived from one, such as ``square.vjp``.

@@ -43,6 +43,8 @@ LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
 # How many pieces of work the queue for compiling runs; how many of them at once, not counting work that has run for
 # ``SLOW_S``; and how many an owner may have, all but one of them abandoned.
 COMPILERS, AT_ONCE, SLOW_S, OWN = 8, 2, 1.0, 2
+# A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
+STUCK_S = 5.0
 # The threads of a queue that traces, with those that late traces keep.
 THREADS: Mapping[Queue, int] = {"compile": 40, "check": 8}
 
@@ -52,6 +54,11 @@ class Overrun(NamedTuple):
 
     seconds: float
     owner: str
+
+    @property
+    def refusal(self) -> Overloaded:
+        """The error for work that cannot run because this one is stuck."""
+        return Overloaded(f"stuck: op {self.owner} is {self.seconds:.0f} s past its deadline", retry_after_s=5)
 
 
 @dataclass(eq=False)
@@ -215,11 +222,28 @@ class Scheduler:
 
         The catalogue has none: it may wait for a file system that does not answer, and no computation waits for it.
         """
-        now = time.monotonic()
-        found = list[Overrun]()
         with self._lock:
-            running = [ticket for queue in self._queues if queue != "catalogue" for ticket in self._running[queue]]
-        for ticket in running:
+            return [late for queue in self._queues if queue != "catalogue" for late in self._overruns(queue)]
+
+    def refuse_behind(self, late_s: float) -> None:
+        """Refuse the work that waits for a computation so long past its deadline, with ``Overloaded``."""
+        refused = list[tuple[Ticket, Overrun]]()
+        with self._lock:
+            for queue, waiting in self._queues.items():
+                stuck = max(self._overruns(queue), default=None)
+                if queue != "catalogue" and stuck and stuck.seconds > late_s:
+                    held = [owner for owner in waiting if not self._may_start(queue, owner)]
+                    refused += [(ticket, stuck) for owner in held for ticket in waiting.pop(owner)]
+            for ticket, _ in refused:
+                if ticket.takes_place:
+                    self._admission.give(ticket.owner)
+        for ticket, stuck in refused:
+            if ticket.future.set_running_or_notify_cancel():
+                ticket.future.set_exception(stuck.refusal)
+
+    def _overruns(self, queue: Queue) -> list[Overrun]:
+        now, found = time.monotonic(), list[Overrun]()
+        for ticket in self._running[queue]:
             if (block := ticket.running) is not None and not block.is_uninterrupted:
                 # What follows a late trace is late from its end.
                 late = now - max(ticket.deadline, block.since)

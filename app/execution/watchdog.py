@@ -1,5 +1,7 @@
 """The watchdog: it ends a process whose computation is stuck past its deadline, so that another replaces it.
 
+Before that, it refuses the work that waits for the stuck computation.
+
 A trace does not end the process: it holds no other work. The watchdog reports it.
 
 It is a thread, not a timer of the event loop: it must see a scheduler that is stuck while the loop runs, and one that
@@ -14,7 +16,7 @@ import weakref
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from app.execution.scheduler import Overrun, Scheduler, Ticket
+from app.execution.scheduler import STUCK_S, Overrun, Scheduler, Ticket
 from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")
@@ -48,6 +50,7 @@ class Watch:
         """Check the scheduler every second until ``stop`` is set."""
         while not stop.wait(INTERVAL_S):
             self.report(self._scheduler.late_traces())
+            self._scheduler.refuse_behind(STUCK_S)
             if stuck := self.look(self._scheduler.overruns()):
                 log.critical("op %s is stuck, %.0f s past its deadline: exiting", stuck.owner, stuck.seconds)
                 STDERR.flush()

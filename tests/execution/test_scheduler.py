@@ -234,6 +234,38 @@ def test_an_overrun_is_reported():
     in_a_scheduler(test)
 
 
+def test_what_waits_for_stuck_work_is_refused():
+    """So often as it comes, and its places are free again; what a thread may start goes on."""
+
+    async def test(scheduler: Scheduler) -> None:
+        gate = Gate()
+        stuck = scheduler.submit(gate, queue="short", deadline=later(0.1), owner="slow")
+        assert await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
+        while scheduler.overruns() == [] or scheduler.overruns()[0].seconds < 0.1:
+            await asyncio.sleep(PAUSE_S)
+        for _ in range(2):
+            waiting = [
+                asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=owner))
+                for owner in ("slow", "other")
+            ]
+            while scheduler.waiting < len(waiting):
+                await asyncio.sleep(PAUSE_S)
+            scheduler.refuse_behind(0.1)
+            for task in waiting:
+                with pytest.raises(Overloaded, match=r"^stuck: op slow is \d+ s past its deadline$") as error:
+                    await task
+                assert error.value.retry_after_s == 5
+            assert scheduler.waiting == 0
+        assert await scheduler.run(lambda checkpoint: 1, queue="long", deadline=later(PATIENCE_S), owner="other") == 1
+        gate.opened.set()
+        assert await asyncio.wrap_future(stuck.future) == "done"
+        late = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="other"))
+        scheduler.refuse_behind(0.1)
+        assert await late == "done"
+
+    in_a_scheduler(test)
+
+
 def test_work_started_at_once_takes_no_place():
     async def test(scheduler: Scheduler) -> None:
         both = [
