@@ -58,6 +58,7 @@ LIBRARY = re.compile(
 )
 ROWS = {"name": "x", "shape": ["...", "M"]}
 OP_OF_ENTROPY = {"name": "c", "op": "softmax_cross_entropy", "inputs": {"logits": "x", "labels": "x"}}
+# fmt: off
 REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
     "a list": ([], (), "an object"),
     "nothing": ({}, ("inputs",), "inputs"),
@@ -72,36 +73,21 @@ REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
     "five derivations": (changed(node(op="square" + 5 * ".vjp")), (*FIRST, "op"), "derived"),
     "a number without constant": (changed(node(inputs={"x": 1.0})), (*FIRST, "inputs", "x"), '{"constant": 1.0}'),
     "a list without constant": (changed(node(inputs=[[1.0]])), (*FIRST, "inputs", 0), '{"constant": 1.0}'),
-    "a constant with another field": (
-        changed(node(inputs={"x": {"constant": 1.0, "dtype": "float32"}})),
-        (*FIRST, "inputs", "x", "dtype"),
-        "one of constant",
-    ),
+    "a constant with another field": (changed(node(inputs={"x": {"constant": 1.0, "dtype": "float32"}})),
+     (*FIRST, "inputs", "x", "dtype"), "one of constant"),
     "text in place of inputs": (changed(node(inputs="x")), (*FIRST, "inputs"), "or a list in their order"),
     "a list for an attribute": (changed(node(attrs={"a": [1]})), (*FIRST, "attrs", "a"), '{"attr": "NAME"}'),
-    "an attribute of two types": (
-        changed(
-            node(op="slice", attrs={"size": {"attr": "s"}}),
-            node(name="b", op="scale_gradient", inputs=["y1"], attrs={"scale": {"attr": "s"}}),
-            outputs={"y": "b"},
-        ),
-        ("nodes", 1, "attrs", "scale"),
-        "an integer",
-    ),
-    "a size that is a formula": (
-        changed(inputs=[{"name": "x", "shape": ["N+1"]}]),
-        ("inputs", 0, "shape", 0),
-        "a symbol",
-    ),
+    "an attribute of two types": (changed(node(op="slice", attrs={"size": {"attr": "s"}}),
+     node(name="b", op="scale_gradient", inputs=["y1"], attrs={"scale": {"attr": "s"}}), outputs={"y": "b"}),
+     ("nodes", 1, "attrs", "scale"), "an integer"),
+    "a size that is a formula": (changed(inputs=[{"name": "x", "shape": ["N+1"]}]), ("inputs", 0, "shape", 0),
+     "a symbol"),
     "an unknown field of an input": (changed(inputs=[{"name": "x", "dtype": "f"}]), ("inputs", 0, "dtype"), "domain"),
     "no outputs": (changed(outputs={}), ("outputs",), "at least 1"),
     "an unknown input": (changed(node(inputs={"z": "x"})), (*FIRST, "inputs", "z"), "x"),
     "a missing input": (changed(node(inputs={})), (*FIRST, "inputs"), "x"),
-    "an input with the name of a type": (
-        changed(node(inputs={"int": 5})),
-        (*FIRST, "inputs", "int"),
-        '{"constant": 1.0}',
-    ),
+    "an input with the name of a type": (changed(node(inputs={"int": 5})), (*FIRST, "inputs", "int"),
+     '{"constant": 1.0}'),
     "a wrong name of an output": (changed(outputs={"Y 1": "y1"}), ("outputs", "Y 1"), "a letter"),
     "a node without a name": (changed({"op": "square", "inputs": ["x"]}), (*FIRST, "name"), "the field name"),
     "a name of 1 MB": (changed(node(name="a" * 1_000_000)), (*FIRST, "name"), "a letter"),
@@ -110,53 +96,31 @@ REFUSED: Mapping[str, tuple[Any, tuple[str | int, ...], str]] = {
     "a constant of text": (changed(times("abc")), (*FIRST, "inputs", "b", "constant"), "number"),
     "a ragged constant": (changed(times([[1, 2], [3]])), (*FIRST, "inputs", "b", "constant", 1), "list of 2"),
     "a large constant": (changed(times([1.0] * 9000)), (*FIRST, "inputs"), "65536 bytes"),
-    "shapes that differ": (
-        changed(node(op="matmul", inputs={"a": "x", "b": {"constant": [1.0]}})),
-        (*FIRST, "inputs", "b"),
-        "K, N",
-    ),
-    "a rank of 300": (
-        changed(*[node(name=f"s{i}", op="sum", inputs={"x": f"s{i - 1}" if i else "x"}) for i in range(20)])
-        | {"outputs": {"y": "s19"}},
-        ("inputs", 0),
-        "valid",
-    ),
-    "constants that are too large together": (
-        changed(*[times([1.0] * 3000) | {"name": f"n{i}"} for i in range(3)], outputs={"y": "n2"}),
-        ("nodes", 2, "inputs"),
-        "at most 65536 bytes in all",
-    ),
+    "shapes that differ": (changed(node(op="matmul", inputs={"a": "x", "b": {"constant": [1.0]}})),
+     (*FIRST, "inputs", "b"), "K, N"),
+    "a rank of 300": (changed(*[node(name=f"s{i}", op="sum",
+     inputs={"x": f"s{i - 1}" if i else "x"}) for i in range(20)]) | {"outputs": {"y": "s19"}}, ("inputs", 0),
+     "valid"),
+    "constants that are too large together": (changed(*[times([1.0] * 3000) | {"name": f"n{i}"} for i in range(3)],
+     outputs={"y": "n2"}), ("nodes", 2, "inputs"), "at most 65536 bytes in all"),
     "too much work": (changed(*SECOND_ORDERS), ("nodes", 56, "op"), "at most 512"),
-    "rows of another rank": (
-        changed(
-            node(op="safe_norm"),
-            node(name="b", op="add", inputs={"a": "x", "b": "y1"}),
-            inputs=[ROWS],
-            outputs={"y": "b"},
-        ),
-        ("nodes", 1, "inputs", "b"),
-        "that is",
-    ),
+    "rows of another rank": (changed(node(op="safe_norm"), node(name="b", op="add", inputs={"a": "x", "b": "y1"}),
+     inputs=[ROWS], outputs={"y": "b"}), ("nodes", 1, "inputs", "b"), "that is"),
     "a node that reaches nothing": (changed(node(), node(name="b")), ("nodes", 1), "needs"),
     "an input that reaches nothing": (changed(inputs=["x", "z"]), ("inputs", 1), "uses"),
     "an output of no node": (changed(outputs={"y": "x"}), ("outputs", "y"), "y1"),
     "an unknown attribute": (changed(node(attrs={"q": 1})), (*FIRST, "attrs", "q"), "no names"),
     "a wrong attribute": (changed(node(op="sign", attrs={"mechanism": "z"})), (*FIRST, "attrs", "mechanism"), "'"),
-    "a default out of bounds": (
-        changed(node(op="slice", attrs={"size": {"attr": "s"}}), attrs={"s": -5}),
-        ("attrs", "s"),
-        "greater",
-    ),
+    "a default out of bounds": (changed(node(op="slice", attrs={"size": {"attr": "s"}}), attrs={"s": -5}),
+     ("attrs", "s"), "greater"),
     "dtypes that differ": (changed(OP_OF_ENTROPY, outputs={"y": "c"}), (*FIRST, "inputs", "labels"), "int32"),
-    "two free ranks": (
-        changed(node(), node(name="y2", inputs={"x": "z"}), inputs=["x", "z"], outputs={"y": "y1", "z": "y2"}),
-        ("inputs", 1, "shape"),
-        "for both",
-    ),
+    "two free ranks": (changed(node(), node(name="y2", inputs={"x": "z"}), inputs=["x", "z"],
+     outputs={"y": "y1", "z": "y2"}), ("inputs", 1, "shape"), "for both"),
     "a domain without numbers": (changed(inputs=[{"name": "x", "domain": [3, 1]}]), ("inputs", 0), "valid"),
     "code": (changed(code="import os"), ("code",), "known name"),
     "a wrong example": (changed(examples=[{"name": "e", "inputs": {}}]), ("examples", 0, "inputs"), "all of x"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -57,6 +57,7 @@ def deep(levels: int) -> Any:
 
 
 NUMBER = 'a number, or "NaN"'
+# fmt: off
 WRONG = [
     # The document.
     Wrong("square/forward", [], [], "an object", "list"),
@@ -125,38 +126,17 @@ WRONG = [
     typed({"data": ..., "base64": "AACA*wAAgD8="}, "base64", expected="A-Z a-z 0-9", got=""),
     typed({"data": ..., "base64": [1]}, "base64", expected="a string", got="a list"),
     # Shapes.
-    Wrong(
-        "softmax_cross_entropy/forward",
-        {"inputs": {"logits": [1, 2], "labels": [0]}},
-        ["inputs", "logits"],
-        "[N, C]",
-        "[2]",
-    ),
-    Wrong(
-        "softmax_cross_entropy/forward",
-        {"inputs": {"logits": [[1, 2], [3, 4]], "labels": [0]}},
-        ["inputs", "labels"],
-        "[2]",
-        "[1]",
-    ),
-    Wrong(
-        "conv_eig/forward",
-        {"inputs": {"x": [[[[1, 2]]]], "f": [[[[1, 2]]]]}},
-        ["inputs", "f"],
-        "C = 2",
-        "[1, 1, 1, 2]",
-    ),
+    Wrong("softmax_cross_entropy/forward", {"inputs": {"logits": [1, 2], "labels": [0]}}, ["inputs", "logits"],
+     "[N, C]", "[2]"),
+    Wrong("softmax_cross_entropy/forward", {"inputs": {"logits": [[1, 2], [3, 4]], "labels": [0]}},
+     ["inputs", "labels"], "[2]", "[1]"),
+    Wrong("conv_eig/forward", {"inputs": {"x": [[[[1, 2]]]], "f": [[[[1, 2]]]]}}, ["inputs", "f"], "C = 2",
+     "[1, 1, 1, 2]"),
     Wrong("self_adjoint_eig/forward", {"inputs": {"a": [[1, 2]]}}, ["inputs", "a"], "[..., M, M]", "[1, 2]"),
     Wrong("safe_norm/forward", {"inputs": {"x": 1}}, ["inputs", "x"], "[..., N]", "[]"),
     # Values that an op rejects.
     Wrong("self_adjoint_eig/vjp", {"inputs": {"a": [[1, 0], ["NaN", 1]]}}, ["inputs", "a", 1, 0], "finite", "nan"),
-    Wrong(
-        "softmax_cross_entropy/vjp",
-        {"inputs": {**LABELLED, "labels": [0, 2]}},
-        ["inputs", "labels", 1],
-        "",
-        "2",
-    ),
+    Wrong("softmax_cross_entropy/vjp", {"inputs": {**LABELLED, "labels": [0, 2]}}, ["inputs", "labels", 1], "", "2"),
     # Attributes.
     attrs("gradient_reversal/vjp", {"strenght": 1}, "strenght", "strength", "strenght"),
     attrs("gradient_reversal/vjp", {"strength": -1}, "strength", "greater than or equal to 0", "-1"),
@@ -205,13 +185,8 @@ WRONG = [
     Wrong("square/vjp", {**RIGHT, "cotangents": {"y": [1, None]}}, ["cotangents", "y", 1], NUMBER, "null"),
     Wrong("square/vjp", {**RIGHT, "cotangents": {}}, ["cotangents"], "y", "{}"),
     Wrong("square/vjp", {**RIGHT, "cotangents": [1, 2]}, ["cotangents"], "an object", "a list of 2"),
-    Wrong(
-        "square/vjp",
-        {**RIGHT, "cotangents": {"y": [1, 2]}, "dtype": "int32"},
-        ["cotangents", "y"],
-        "nothing is differentiable in int32",
-        "y",
-    ),
+    Wrong("square/vjp", {**RIGHT, "cotangents": {"y": [1, 2]}, "dtype": "int32"}, ["cotangents", "y"],
+     "nothing is differentiable in int32", "y"),
     Wrong("square/gradients", {**RIGHT, "cotangents": {"y": [1]}}, ["cotangents", "y"], "[2]", "[1]"),
     Wrong("square/hvp", {**RIGHT, "cotangents": {"y": [1]}, "vectors": {"x": [1, 2]}}, ["cotangents", "y"], "", "[1]"),
     Wrong("square/hessian", {**RIGHT, "cotangents": {"y": [1]}}, ["cotangents", "y"], "[2]", "[1]"),
@@ -219,50 +194,26 @@ WRONG = [
     Wrong("square/jvp", {**RIGHT, "tangents": {}}, ["tangents"], "x", "{}"),
     Wrong("square/jvp", {**RIGHT, "tangents": {"x": [1]}}, ["tangents", "x"], "[2]", "[1]"),
     Wrong("square/jvp", {**RIGHT, "tangents": {"y": [1, 2]}}, ["tangents", "y"], "x", "y"),
-    Wrong(
-        "softmax_cross_entropy/jvp",
-        {"inputs": LABELLED, "tangents": {"labels": [1, 1]}},
-        ["tangents", "labels"],
-        "logits",
-        "labels",
-    ),
+    Wrong("softmax_cross_entropy/jvp", {"inputs": LABELLED, "tangents": {"labels": [1, 1]}}, ["tangents", "labels"],
+     "logits", "labels"),
     Wrong("square/hvp", RIGHT, ["vectors"], "vectors", "nothing"),
     Wrong("square/hvp", {**RIGHT, "vectors": {"x": [[1, 2]]}}, ["vectors", "x"], "[2]", "[1, 2]"),
-    Wrong(
-        "softmax_cross_entropy/hvp",
-        {"inputs": LABELLED, "vectors": {"labels": [1, 1]}},
-        ["vectors", "labels"],
-        "logits",
-        "labels",
-    ),
+    Wrong("softmax_cross_entropy/hvp", {"inputs": LABELLED, "vectors": {"labels": [1, 1]}}, ["vectors", "labels"],
+     "logits", "labels"),
     Wrong("square/vjp", {**RIGHT, "batched": True}, ["cotangents"], "leading axis", "none"),
-    Wrong(
-        "square/vjp",
-        {**RIGHT, "batched": True, "cotangents": {"y": [1, 2]}},
-        ["cotangents", "y"],
-        "[directions, 2]",
-        "[2]",
-    ),
-    Wrong(
-        "square/jvp",
-        {**RIGHT, "batched": True, "tangents": {"x": [[1], [2]]}},
-        ["tangents", "x"],
-        "[directions, 2]",
-        "[2, 1]",
-    ),
-    Wrong(
-        "square/hvp", {"inputs": {"x": 1}, "batched": True, "vectors": {"x": 1}}, ["vectors", "x"], "[directions]", "[]"
-    ),
-    Wrong(
-        "self_adjoint_eig/vjp",
-        {"inputs": {"a": [[1]]}, "batched": True, "cotangents": {"w": [[1], [2]], "v": [[[1]]]}},
-        ["cotangents"],
-        "the same number",
-        "'w': 2",
-    ),
+    Wrong("square/vjp", {**RIGHT, "batched": True, "cotangents": {"y": [1, 2]}}, ["cotangents", "y"],
+     "[directions, 2]", "[2]"),
+    Wrong("square/jvp", {**RIGHT, "batched": True, "tangents": {"x": [[1], [2]]}}, ["tangents", "x"],
+     "[directions, 2]", "[2, 1]"),
+    Wrong("square/hvp", {"inputs": {"x": 1}, "batched": True, "vectors": {"x": 1}}, ["vectors", "x"], "[directions]",
+     "[]"),
+    Wrong("self_adjoint_eig/vjp",
+     {"inputs": {"a": [[1]]}, "batched": True, "cotangents": {"w": [[1], [2]], "v": [[[1]]]}}, ["cotangents"],
+     "the same number", "'w': 2"),
     # Gradients that are not linear maps.
     Wrong("clip_gradient/jvp", {**RIGHT, "tangents": {"x": [1, 2]}}, ["attrs"], "linear", "a non-linear gradient"),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)

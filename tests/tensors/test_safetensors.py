@@ -213,6 +213,7 @@ def test_tensors_can_be_in_any_order():
 
 MANY = {f"inputs/x{i}": tensor("F32", [0], [0, 0]) for i in range(65)}
 FULL = bytes(8)
+# fmt: off
 MALFORMED = {
     "nothing": (b"", "got 0"),
     "no length": (b"1234567", "8 bytes of header length first, got 7 bytes"),
@@ -228,10 +229,8 @@ MALFORMED = {
     "two documents": (body_of(b"{}{}"), "not JSON"),
     "not UTF-8": (body_of(b'{"\xff": 1}'), "UTF-8"),
     "a bare NaN": (body_of(b'{"inputs/x": NaN}'), "JSON has no NaN"),
-    "a name twice": (
-        body_of(b'{"inputs/x":%(t)b,"inputs/x":%(t)b}' % {b"t": json.dumps(tensor()).encode()}, FULL),
-        'duplicate key "inputs/x"',
-    ),
+    "a name twice": (body_of(b'{"inputs/x":%(t)b,"inputs/x":%(t)b}' % {b"t": json.dumps(tensor()).encode()}, FULL),
+     'duplicate key "inputs/x"'),
     "a key of an entry twice": (
         body_of(b'{"inputs/x":{"dtype":"F64","dtype":"F32","shape":[2],"data_offsets":[0,8]}}', FULL),
         'duplicate key "dtype"',
@@ -242,40 +241,28 @@ MALFORMED = {
     "an unknown key": (body_of({"inputs/x": tensor(device="cpu")}, FULL), "keys dtype, shape, data_offsets"),
     "a key left out": (body_of({"inputs/x": {"dtype": "F32", "shape": [2]}}, FULL), "got dtype, shape"),
     "no key": (body_of({"inputs/x": {}}), "got none"),
-    "a complex number": (
-        body_of({"inputs/x": tensor("C64", [1])}, FULL),
-        'F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL, got the string "C64"',
-    ),
-    "a bool of 2": (
-        body_of({"inputs/x": tensor("BOOL", [2, 4])}, bytes([1, 0, 1, 0, 0, 2, 1, 255])),
-        "tensor inputs/x: expected 0 or 1 for each bool, got the byte 2 at [1, 1]",
-    ),
-    "a single bool of 255": (
-        body_of({"inputs/x": tensor("BOOL", [], [0, 1])}, b"\xff"),
-        "tensor inputs/x: expected 0 or 1 for each bool, got the byte 255 at []",
-    ),
+    "a complex number": (body_of({"inputs/x": tensor("C64", [1])}, FULL),
+     'F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL, got the string "C64"'),
+    "a bool of 2": (body_of({"inputs/x": tensor("BOOL", [2, 4])}, bytes([1, 0, 1, 0, 0, 2, 1, 255])),
+     "tensor inputs/x: expected 0 or 1 for each bool, got the byte 2 at [1, 1]"),
+    "a single bool of 255": (body_of({"inputs/x": tensor("BOOL", [], [0, 1])}, b"\xff"),
+     "tensor inputs/x: expected 0 or 1 for each bool, got the byte 255 at []"),
     "a bool that is too long": (body_of({"inputs/x": tensor("BOOL", [2])}, FULL), "2 bytes for shape [2] of BOOL"),
     "our own spelling": (body_of({"inputs/x": tensor("float32")}, FULL), 'the string "float32"'),
     "a small spelling": (body_of({"inputs/x": tensor("f32")}, FULL), 'the string "f32"'),
     "a dtype that is a list": (body_of({"inputs/x": tensor(["F32"])}, FULL), "got a list of 1"),
-    "a shape that is a number": (
-        body_of({"inputs/x": tensor() | {"shape": 2}}, FULL),
-        "8 integers from 0 to 2147483647, got 2",
-    ),
+    "a shape that is a number": (body_of({"inputs/x": tensor() | {"shape": 2}}, FULL),
+     "8 integers from 0 to 2147483647, got 2"),
     "a shape of true": (body_of({"inputs/x": tensor(shape=[True, 2])}, FULL), "got [True, 2]"),
     "a shape of 2.0": (body_of({"inputs/x": tensor(shape=[2.0])}, FULL), "got [2.0]"),
     "a negative shape": (body_of({"inputs/x": tensor(shape=[-1, -2])}, FULL), "got [-1, -2]"),
     "a long dimension": (body_of({"inputs/x": tensor(shape=[0, 2**31], offsets=[0, 0])}), "got [0, 2147483648]"),
     "a shape of lists": (body_of({"inputs/x": tensor(shape=[[2]])}, FULL), "got a list of 1"),
     "rank 9": (body_of({"inputs/x": tensor(shape=[2, *[1] * 8])}, FULL), "got a list of 9"),
-    "a vast empty shape": (
-        body_of({"inputs/x": tensor(shape=[0, *[2**31 - 1] * 3], offsets=[0, 0])}),
-        "less than 2^63 bytes",
-    ),
-    "offsets that are a number": (
-        body_of({"inputs/x": tensor() | {"data_offsets": 8}}, FULL),
-        "[begin, end], two integers in order, got 8",
-    ),
+    "a vast empty shape": (body_of({"inputs/x": tensor(shape=[0, *[2**31 - 1] * 3], offsets=[0, 0])}),
+     "less than 2^63 bytes"),
+    "offsets that are a number": (body_of({"inputs/x": tensor() | {"data_offsets": 8}}, FULL),
+     "[begin, end], two integers in order, got 8"),
     "one offset": (body_of({"inputs/x": tensor(offsets=[8])}, FULL), "got [8]"),
     "three offsets": (body_of({"inputs/x": tensor(offsets=[0, 8, 8])}, FULL), "got [0, 8, 8]"),
     "offsets of strings": (body_of({"inputs/x": tensor(offsets=["0", "8"])}, FULL), "got a list of 2"),
@@ -283,84 +270,52 @@ MALFORMED = {
     "offsets of false": (body_of({"inputs/x": tensor(offsets=[False, 8])}, FULL), "got [False, 8]"),
     "negative offsets": (body_of({"inputs/x": tensor(offsets=[-8, 0])}, FULL), "got [-8, 0]"),
     "offsets out of order": (body_of({"inputs/x": tensor(offsets=[8, 0])}, FULL), "two integers in order, got [8, 0]"),
-    "data that are too long": (
-        body_of({"inputs/x": tensor(shape=[1])}, FULL),
-        "4 bytes for shape [1] of F32, got 8 bytes",
-    ),
-    "data that are too short": (
-        body_of({"inputs/x": tensor("F64")}, FULL),
-        "16 bytes for shape [2] of F64, got 8 bytes",
-    ),
-    "a scalar without data": (
-        body_of({"inputs/x": tensor(shape=[], offsets=[0, 0])}),
-        "4 bytes for shape [] of F32, got 0",
-    ),
+    "data that are too long": (body_of({"inputs/x": tensor(shape=[1])}, FULL),
+     "4 bytes for shape [1] of F32, got 8 bytes"),
+    "data that are too short": (body_of({"inputs/x": tensor("F64")}, FULL),
+     "16 bytes for shape [2] of F64, got 8 bytes"),
+    "a scalar without data": (body_of({"inputs/x": tensor(shape=[], offsets=[0, 0])}),
+     "4 bytes for shape [] of F32, got 0"),
     "offsets out of range": (body_of({"inputs/x": tensor()}, bytes(7)), "expected 8 bytes of data after the header"),
-    "vast offsets": (
-        body_of({"inputs/x": tensor("U8", [2**31 - 1], [2**62, 2**62 + 2**31 - 1])}, FULL),
-        "(gap)",
-    ),
+    "vast offsets": (body_of({"inputs/x": tensor("U8", [2**31 - 1], [2**62, 2**62 + 2**31 - 1])}, FULL), "(gap)"),
     "data that nobody names": (body_of({"inputs/x": tensor()}, bytes(9)), "(data_offsets), got 9"),
     "data without tensors": (body_of({}, b"x"), "expected 0 bytes of data after the header (data_offsets), got 1"),
-    "a hole at the beginning": (
-        body_of({"inputs/x": tensor(offsets=[4, 12])}, bytes(12)),
-        "data_offsets that begin at 0, got 4 (gap)",
-    ),
-    "a hole between": (
-        body_of({"inputs/x": tensor(), "inputs/z": tensor(offsets=[9, 17])}, bytes(17)),
-        "tensor inputs/z: expected data_offsets that begin at 8, got 9 (gap)",
-    ),
-    "an overlap": (
-        body_of({"inputs/x": tensor(), "inputs/z": tensor(offsets=[4, 12])}, bytes(12)),
-        "tensor inputs/z: expected data_offsets that begin at 8, got 4 (overlap)",
-    ),
+    "a hole at the beginning": (body_of({"inputs/x": tensor(offsets=[4, 12])}, bytes(12)),
+     "data_offsets that begin at 0, got 4 (gap)"),
+    "a hole between": (body_of({"inputs/x": tensor(), "inputs/z": tensor(offsets=[9, 17])}, bytes(17)),
+     "tensor inputs/z: expected data_offsets that begin at 8, got 9 (gap)"),
+    "an overlap": (body_of({"inputs/x": tensor(), "inputs/z": tensor(offsets=[4, 12])}, bytes(12)),
+     "tensor inputs/z: expected data_offsets that begin at 8, got 4 (overlap)"),
     "the same data twice": (body_of({"inputs/x": tensor(), "inputs/z": tensor()}, FULL), "(overlap)"),
-    "an empty tensor within another": (
-        body_of({"inputs/x": tensor(), "inputs/z": tensor(shape=[0], offsets=[4, 4])}, FULL),
-        "(overlap)",
-    ),
+    "an empty tensor within another": (body_of({"inputs/x": tensor(), "inputs/z": tensor(shape=[0], offsets=[4, 4])},
+     FULL), "(overlap)"),
     "a bare name": (body_of({"x": tensor()}, FULL), "tensor x: expected a name such as inputs/x"),
     "no name": (body_of({"inputs/": tensor()}, FULL), "tensor inputs/: expected a name such as inputs/x"),
     "a longer path": (body_of({"inputs/x/y": tensor()}, FULL), "tensor inputs/x/y: expected a name such as inputs/x"),
     "another field": (body_of({"attrs/x": tensor()}, FULL), "one of inputs, cotangents, tangents, vectors"),
     "an empty name": (body_of({"": tensor()}, FULL), "a name such as inputs/x"),
     "a long name": (body_of({"n" * 100_000: tensor()}, FULL), "nnn…: expected a name such as inputs/x"),
-    "metadata that are a list": (
-        body_of({"__metadata__": []}),
-        "__metadata__: expected an object of strings, got a list of 0",
-    ),
-    "metadata that are null": (
-        body_of({"__metadata__": None}),
-        "__metadata__: expected an object of strings, got null",
-    ),
+    "metadata that are a list": (body_of({"__metadata__": []}),
+     "__metadata__: expected an object of strings, got a list of 0"),
+    "metadata that are null": (body_of({"__metadata__": None}),
+     "__metadata__: expected an object of strings, got null"),
     "metadata of numbers": (body_of({"__metadata__": {"epoch": 3}}), "__metadata__.epoch: expected a string, got 3"),
-    "fields that are no string": (
-        body_of({"__metadata__": {"pullback": {}}}),
-        "__metadata__.pullback: expected a string",
-    ),
-    "fields that are not JSON": (
-        body_of({"__metadata__": {"pullback": "order=2"}}),
-        "in __metadata__.pullback: line 1",
-    ),
-    "fields that are empty": (
-        body_of({"__metadata__": {"pullback": ""}}),
-        "in __metadata__.pullback: the body is empty",
-    ),
-    "fields that are a list": (
-        body_of({"__metadata__": {"pullback": "[1]"}}),
-        "expected an object in __metadata__.pullback, got a list of 1",
-    ),
+    "fields that are no string": (body_of({"__metadata__": {"pullback": {}}}),
+     "__metadata__.pullback: expected a string"),
+    "fields that are not JSON": (body_of({"__metadata__": {"pullback": "order=2"}}),
+     "in __metadata__.pullback: line 1"),
+    "fields that are empty": (body_of({"__metadata__": {"pullback": ""}}),
+     "in __metadata__.pullback: the body is empty"),
+    "fields that are a list": (body_of({"__metadata__": {"pullback": "[1]"}}),
+     "expected an object in __metadata__.pullback, got a list of 1"),
     "a field twice": (body_of({"__metadata__": {"pullback": '{"order":1,"order":2}'}}), 'duplicate key "order"'),
-    "a tensor twice": (
-        body_of({"inputs/x": tensor(), **metadata(inputs={"x": [1, 2]})}, FULL),
-        "tensor inputs/x: expected each tensor once, here or in __metadata__.pullback, got both",
-    ),
-    "a field of another kind": (
-        body_of({"inputs/x": tensor(), **metadata(inputs=[1])}, FULL),
-        "expected an object under inputs in __metadata__.pullback, or no such field, got a list of 1",
-    ),
+    "a tensor twice": (body_of({"inputs/x": tensor(), **metadata(inputs={"x": [1, 2]})}, FULL),
+     "tensor inputs/x: expected each tensor once, here or in __metadata__.pullback, got both"),
+    "a field of another kind": (body_of({"inputs/x": tensor(), **metadata(inputs=[1])}, FULL),
+     "expected an object under inputs in __metadata__.pullback, or no such field, got a list of 1"),
     "a field that is null": (body_of({"cotangents/y": tensor(), **metadata(cotangents=None)}, FULL), "got null"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", MALFORMED)
