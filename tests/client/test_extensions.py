@@ -151,8 +151,11 @@ def test_both_classes_have_the_same_methods() -> None:
     assert public(pullback.Linearization) == public(pullback.AsyncLinearization)
     blocking, awaited = public(pullback.Client), public(pullback.AsyncClient)
     assert list(blocking) == list(awaited)
-    for name in set(blocking) - {"op", "compose", "checks", "job"}:
-        assert blocking[name] == awaited[name]
+    returns_a_twin = {"op", "compose", "checks", "job"}
+    for name in blocking:
+        one, other = (str(methods[name]) for methods in (blocking, awaited))
+        assert one.partition(" -> ")[0] == other.partition(" -> ")[0]
+        assert name in returns_a_twin or one == other
     for name in (*OPERATIONS, "contract", "check", "verify"):
         assert name in vars(Operations)
         assert inspect.iscoroutinefunction(getattr(pullback.AsyncOp, name))

@@ -111,9 +111,15 @@ def test_all_modes_have_the_same_derivatives(case: Case, mode: Mode) -> None:
 
 
 # Decompositions take seconds to trace; graph and v1 vectorise in the same way, so one of them is enough. XLA compiles
-# what graph traces, once more for each number of directions; conv_eig contains self_adjoint_eig, so that one is enough.
+# what graph traces, once more for each number of directions; conv_eig contains self_adjoint_eig, so that one is enough,
+# and it takes 11 s.
 BATCHED_CASES = [
-    pytest.param(case, mode, id=f"{case}-{mode}", marks=pytest.mark.slow if mode == "xla" else ())
+    pytest.param(
+        case,
+        mode,
+        id=f"{case}-{mode}",
+        marks=() if mode != "xla" else pytest.mark.thorough if takes_long(case) else pytest.mark.slow,
+    )
     for case in FIRST_CASES
     for mode in case.op.modes
     if case.op.cost is None or mode not in COMPILED or (mode == "xla" and case.op.name != "conv_eig")
