@@ -70,11 +70,11 @@ class Sample:
         if floors is not None:
             floors = {key: floor for key, floor in floors.items() if key[0] in kinds}
         scale, unit = rounding.measured_with(self.point.spec.dtype), rounding.eps(self.point.spec.dtype)
-        at, whole, half = self._with_errors(0.0, scale, scale / 2)
+        at, whole, half = self.with_errors(0.0, scale, scale / 2)
         terms = rounding.terms_of(at[0], whole, half, scale)
         if floors is not None:
             # At a special point, a computed number may be on either side of a kink: errors of one sign may miss it.
-            right, left = self._with_errors(rounding.BESIDE * unit, -rounding.BESIDE * unit)
+            right, left = self.with_errors(rounding.BESIDE * unit, -rounding.BESIDE * unit)
             jumps = rounding.spread(at[0], [*right, *left])
             terms = {key: np.fmax(size, jumps[key] / unit) for key, size in terms.items()}
         return rounding.measure(
@@ -166,19 +166,19 @@ class Sample:
 
     def moved_by_flushing(self, least: float) -> dict[Key, Array]:
         """Return how far the values move if every result inside the op that is smaller than ``least`` becomes 0."""
-        (flushed,) = self._with_errors(0.0, losses=Losses(flushed=least))
+        (flushed,) = self.with_errors(0.0, losses=Losses(flushed=least))
         return rounding.spread(self.values, flushed)
 
     def _spread(self, dtype: str) -> dict[Key, Array]:
-        ((at,),) = self._with_errors(0.0)
+        ((at,),) = self.with_errors(0.0)
         scale, losses, deepest = rounding.eps(dtype), rounding.losses(dtype), rounding.deepest(dtype)
-        (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
+        (others,) = self.with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
         spread = rounding.spread(at, others)
         sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in at.items()}
         may_be_lost = {key: (size > rounding.underflow(dtype)) & (size < deepest) for key, size in sizes.items()}
         if any(lost.any() for lost in may_be_lost.values()):
             losses = losses._replace(flushed=rounding.tiny(dtype))
-            (others,) = self._with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
+            (others,) = self.with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
             flushed = rounding.spread(at, others)
             spread = {
                 key: np.where(may_be_lost[key], np.fmax(size, flushed[key]), size) for key, size in spread.items()
@@ -222,7 +222,7 @@ class Sample:
         fields = {"inputs": self.inputs, "cotangents": self.cotangents, "vectors": self.vectors}
         return {(kind, name): x for kind, named in fields.items() for name, x in named.items()}
 
-    def _with_errors(
+    def with_errors(
         self, *scales: float, draws: int = DRAWS, losses: Losses = NO_LOSSES
     ) -> list[list[dict[Key, Array]]]:
         """Return the values with random errors of each relative size inside the op; one set of them for 0.

@@ -42,7 +42,7 @@ def watch(
         while True:
             loop.check(due)
             saved = saves.take()
-            due = _due(pages, saved)
+            due = pages_due(pages, saved)
 
 
 @dataclass
@@ -113,7 +113,7 @@ def worst(report: Report, check: str) -> str:
     return next(verdict for verdict in WORST_FIRST if verdict in found)
 
 
-def _due(pages: Sequence[Path], saved: Sequence[Path]) -> Sequence[Path]:
+def pages_due(pages: Sequence[Path], saved: Sequence[Path]) -> Sequence[Path]:
     """Return the pages that these saves may change: a graph may use any page beside it."""
     if not set(saved) <= set(pages):
         return pages  # they may import what is not a page

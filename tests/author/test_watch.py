@@ -9,7 +9,7 @@ import pytest
 
 from pullback.cli.console import console
 from pullback.cli.saves import Saves
-from pullback.cli.watch import Watch, _due, differences
+from pullback.cli.watch import Watch, differences, pages_due
 from pullback.local_checks import LocalChecks
 from tests.author.conftest import RIGHT, WRONG, pullback
 
@@ -57,8 +57,8 @@ def test_every_save_is_checked_and_compared_with_the_last(loop) -> None:
 
 def test_a_graph_is_checked_at_every_save_of_a_page_beside_it(loop, graphs) -> None:
     graph = graphs / "sixth.graph.json"
-    assert _due([loop.page, graph], [loop.page]) == [loop.page, graph]
-    assert _due([loop.page, graph], [graph]) == [graph]
+    assert pages_due([loop.page, graph], [loop.page]) == [loop.page, graph]
+    assert pages_due([loop.page, graph], [graph]) == [graph]
     output = io.StringIO()
     with LocalChecks() as checker, Saves([graphs]) as saves:
         graph.write_text(graph.read_text() + "\n")

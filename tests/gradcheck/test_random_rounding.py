@@ -25,7 +25,7 @@ def sample_of(op: Op, **inputs) -> Sample:
 def terms(op: Op, kind: Kind, x) -> np.ndarray:
     """Return how far the values move, in units of the errors inside the op."""
     sample, scale = sample_of(op, x=x).up_to(kind), rounding.measured_with("float64")
-    at, whole, half = sample._with_errors(0.0, scale, scale / 2)
+    at, whole, half = sample.with_errors(0.0, scale, scale / 2)
     (found,) = [value for key, value in rounding.terms_of(at[0], whole, half, scale).items() if key[0] == kind]
     return found
 
@@ -95,7 +95,7 @@ def test_the_terms_of_a_gradient_in_a_loop_are_known() -> None:
 
 def test_without_errors_the_values_are_those_of_the_op() -> None:
     sample = sample_of(rows(tf.nn.softmax, None, name="planted"), x=[[0.5, -1.0, 2.0]])
-    ((values,),) = sample._with_errors(0.0)
+    ((values,),) = sample.with_errors(0.0)
     for key, value in sample.values.items():
         np.testing.assert_allclose(values[key], value, rtol=1e-14)
 
@@ -127,7 +127,7 @@ def test_a_trace_of_the_author_keeps_no_tensor_of_ours() -> None:
     """The function is traced for the first time while its caller is."""
     inner = tf.function(lambda x: tf.exp(x) * 2, autograph=False)
     sample = sample_of(elementwise(lambda x: inner(x) + 1, None, name="planted"), x=[1.0])
-    assert sample._with_errors(1e-6)
+    assert sample.with_errors(1e-6)
     assert float(inner(tf.constant(0.0, tf.float64))) == 2.0
     assert sample.values
 
@@ -144,9 +144,9 @@ def test_a_function_with_a_state_runs_once_for_each_run_of_the_op() -> None:
         return tf.ensure_shape(y, x.shape)
 
     sample = sample_of(elementwise(function, None, name="planted"), x=[1.0]).up_to("outputs")
-    sample._with_errors(1e-6)
+    sample.with_errors(1e-6)
     counted.clear()
-    sample._with_errors(1e-6)
+    sample.with_errors(1e-6)
     assert len(counted) == 1
 
 
