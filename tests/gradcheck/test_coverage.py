@@ -11,12 +11,11 @@ from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.outside import NOTE
 from app.gradcheck.verify import verify
 from app.tensors.json import decode
-from ops import Array
+from ops import Array, custom_gradient
 from pullback.gradcheck.numeric import Slopes, Status
 from pullback.gradcheck.slope_comparison import add_slopes
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, is_enough, worst_verdict
 from tests.gradcheck.checking import CPU, entries, failed, report
-from tests.gradcheck.hard.making import handwritten
 from tests.gradcheck.hard.matrices import POSITIVE, of_matrix, random_positive
 from tests.gradcheck.wrong.hidden import FAR, energy, op, scaled
 from tests.gradcheck.wrong.making import BOTH, elementwise, rows
@@ -152,14 +151,14 @@ def test_a_sentence_says_that_most_numbers_are_inconclusive() -> None:
 
 def test_a_gradient_that_cannot_be_compared_is_not_called_right() -> None:
     """The value is x and noise of a tenth: no numeric derivative has a digit."""
-    rough = handwritten(lambda x: x + 0.1 * tf.math.floormod(4e4 * tf.sin(1e9 * x), 1.0), lambda x, dy: dy + 0 * x)
+    rough = custom_gradient(lambda x: x + 0.1 * tf.math.floormod(4e4 * tf.sin(1e9 * x), 1.0), lambda x, dy: dy + 0 * x)
     document = report(elementwise(rough, None, name="rough"), checks=["derivative"])
     assert document["verdict"] == "inconclusive"
     [row] = [row for row in document["coverage"] if row["check"] == "derivative"]
     assert row["compared"] < 0.02 * row["points"]
 
 
-FLOOR = handwritten(tf.floor, lambda x, dy: tf.zeros_like(x) * dy)
+FLOOR = custom_gradient(tf.floor, lambda x, dy: tf.zeros_like(x) * dy)
 
 
 @pytest.mark.parametrize("function", [tf.sign, FLOOR, tf.nn.relu, lambda x: tf.cast(x > 0, x.dtype) * x])

@@ -7,10 +7,9 @@ import tensorflow as tf
 from pydantic import Field
 
 from app.gradcheck.options import Options
-from ops import Attrs, Example, Input, Op, discover
+from ops import Attrs, Example, Function, Input, Op, custom_gradient, discover
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.hard import HARD
-from tests.gradcheck.hard.making import One, Two, handwritten
 from tests.gradcheck.wrong.making import WIDE, elementwise, made, rows
 
 pytestmark = pytest.mark.slow
@@ -24,15 +23,15 @@ class Slope(Attrs):
     slope: float = Field(default=1.0, ge=0, le=2)
 
 
-def of_x(function: One, **slot: Any) -> Op:
+def of_x(function: Function, **slot: Any) -> Op:
     return elementwise(function, None, slot=slot, name="planted")
 
 
-def of_rows(function: One, **slot: Any) -> Op:
+def of_rows(function: Function, **slot: Any) -> Op:
     return rows(function, None, slot=slot, out=("N",), name="planted")
 
 
-def of_two(function: Two) -> Op:
+def of_two(function: Function) -> Op:
     return made(function, None, FIXED, name="planted", batching="elementwise")
 
 
@@ -49,7 +48,7 @@ WRONG = {
     "a pole at a distance from that of 1/x": (of_x(tf.math.reciprocal, poles=(0.0, 2.0)), "x declares a pole at 2"),
     "a kink of a sum of squares": (of_rows(lambda x: tf.reduce_sum(x * x, -1), kinks=(0.0,)), "x declares a kink at 0"),
     "a factor without a gradient": (
-        of_two(handwritten(lambda x, z: x * z, lambda x, z, dy: (dy * z, None))),
+        of_two(custom_gradient(lambda x, z: x * z, lambda x, z, dy: (dy * z, None))),
         "z is declared not differentiable",
     ),
 }
@@ -59,7 +58,7 @@ RIGHT = {
     "a kink of the third order": of_x(lambda x: x * x * tf.abs(x), kinks=(0.0,)),
     "a kink at a third, to three digits": of_x(lambda x: 1 + tf.abs(x - 1 / 3), kinks=(0.333,)),
     "a gradient that stops beyond 1": of_x(
-        handwritten(lambda x: 2 * x, lambda x, dy: tf.where(tf.abs(x) <= 1, 2 * dy, 0 * dy)), kinks=(-1.0, 1.0)
+        custom_gradient(lambda x: 2 * x, lambda x, dy: tf.where(tf.abs(x) <= 1, 2 * dy, 0 * dy)), kinks=(-1.0, 1.0)
     ),
     "a reciprocal": of_x(tf.math.reciprocal, poles=(0.0,)),
     "a root": of_x(tf.sqrt, domain=(0.0, 4.0), poles=(0.0,)),

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 from mpmath import mp
 
-from ops import Input, Output, Tensor
+from ops import Input, Output, Tensor, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import WIDE, elementwise, handwritten, structured
+from tests.gradcheck.hard.making import WIDE, elementwise, structured
 
 VECTOR = [0.5, -1.25, 2.0, 1.0, -0.75]
 MIXED = {"x": [0.5, -1.0], "w": [2.0, 0.25], "b": [-0.5, 1.5]}
@@ -77,7 +77,7 @@ OPS = collected(
     Hard(
         elementwise(
             "cube_by_numpy",
-            handwritten(cube_by_numpy, lambda x, dy: 3 * x * x * dy),
+            custom_gradient(cube_by_numpy, lambda x, dy: 3 * x * x * dy),
             lambda x: x**3,
             {"x": VECTOR},
             modes=("graph", "eager"),
@@ -98,7 +98,7 @@ OPS = collected(
     Hard(
         elementwise(
             "mixed_paths",
-            handwritten(mixed, mixed_vjp),
+            custom_gradient(mixed, mixed_vjp),
             lambda x, w, b: np.sin(x) * w + np.exp(-b * b) * x + w * b,
             MIXED,
         ),

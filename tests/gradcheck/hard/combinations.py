@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ops import Attrs, Function, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, elementwise, structured, with_attrs
+from tests.gradcheck.hard.making import BOTH, elementwise, structured
 
 ROWS = [[0.5, -1.25, 2.0, 1.0], [-3.0, 0.25, 1.0, 0.75]]
 
@@ -78,18 +78,14 @@ OPS: dict[str, Hard] = collected(
             custom_gradient(
                 power, lambda x, dy, *, power: power * x ** (power - 1) * dy if power else tf.zeros_like(x)
             ),
-            with_attrs(lambda x, *, power: x**power),
+            lambda x, *, power: x**power,
             {"x": [-1.5, 0.25, 2.0]},
             attrs=Power,
             dtypes=BOTH,
         ),
-        with_attrs(lambda x, *, power: mp.power(x, power) if power else mp.mpf(1)),
+        lambda x, *, power: mp.power(x, power) if power else mp.mpf(1),
     ),
-    Hard(
-        elementwise(
-            "one_function_of_three", with_attrs(unit), with_attrs(unit_reference), {"x": [-1.5, 0.25, 2.0]}, attrs=Unit
-        )
-    ),
+    Hard(elementwise("one_function_of_three", unit, unit_reference, {"x": [-1.5, 0.25, 2.0]}, attrs=Unit)),
     Hard(
         structured(
             "one_sum_of_many",
@@ -97,7 +93,7 @@ OPS: dict[str, Hard] = collected(
                 lambda x, **attrs: tf.einsum("nj,ij->ni", x, triangle(x, **attrs)),
                 lambda x, dy, **attrs: tf.einsum("ni,ij->nj", dy, triangle(x, **attrs)),
             ),
-            with_attrs(lambda x, *, exclusive, lag: x @ np.tri(x.shape[-1], k=-(lag + exclusive)).T),
+            lambda x, *, exclusive, lag: x @ np.tri(x.shape[-1], k=-(lag + exclusive)).T,
             {"x": ROWS},
             attrs=Sum,
             inputs=(Input("x", BOTH, ("N", "M")),),
@@ -108,8 +104,8 @@ OPS: dict[str, Hard] = collected(
     Hard(
         elementwise(
             "a_window_whose_ends_have_an_order",
-            with_attrs(lambda x, *, low, high: tf.math.softplus(x - low / 4) - tf.math.softplus(x - high / 4)),
-            with_attrs(lambda x, *, low, high: np.logaddexp(0, x - low / 4) - np.logaddexp(0, x - high / 4)),
+            lambda x, *, low, high: tf.math.softplus(x - low / 4) - tf.math.softplus(x - high / 4),
+            lambda x, *, low, high: np.logaddexp(0, x - low / 4) - np.logaddexp(0, x - high / 4),
             {"x": [-1.5, 0.25, 2.0]},
             attrs=Window,
             validate=in_order,

@@ -14,8 +14,7 @@ from mpmath import mp
 from app.gradcheck import rounding
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import Array, Op
-from tests.gradcheck.hard.making import Rule
+from ops import Array, Function, Op
 
 Numbers: TypeAlias = list[Any]
 
@@ -33,7 +32,7 @@ class Hard:
     """
 
     op: Op
-    exact: Rule | None = None
+    exact: Function | None = None
 
 
 def collected(*hards: Hard) -> dict[str, Hard]:

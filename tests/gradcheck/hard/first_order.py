@@ -5,9 +5,9 @@ import tensorflow as tf
 from mpmath import mp
 from scipy import special
 
-from ops import Claim, Input, InvalidInput, Output
+from ops import Claim, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import WIDE, elementwise, handwritten, structured, within
+from tests.gradcheck.hard.making import WIDE, elementwise, structured, within
 
 # The ratio of the smallest to the largest singular value below which a matrix counts as singular.
 FULL_RANK = 1e-2
@@ -77,7 +77,7 @@ OPS = collected(
     Hard(
         elementwise(
             "erlang",
-            handwritten(lambda x: 1 - (1 + x) * tf.exp(-x), density),
+            custom_gradient(lambda x: 1 - (1 + x) * tf.exp(-x), density),
             lambda x: 1 - (1 + x) * np.exp(-x),
             {"x": [0.5, 1.0, 4.0]},
             slots={"x": {"domain": (0.2, 6.0)}},

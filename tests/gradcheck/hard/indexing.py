@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ops import Attrs, Example, Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, handwritten, structured, with_attrs
+from tests.gradcheck.hard.making import BOTH, WIDE, structured
 
 TABLE = [[1.0, -2.0], [0.5, 3.0], [0.25, -1.0]]
 IMAGE = [[0.0, 1.0, 3.0], [-1.0, 2.0, 0.5], [4.0, -2.0, 1.0]]
@@ -137,7 +137,7 @@ OPS = collected(
     Hard(
         structured(
             "gather_rows",
-            handwritten(tf.gather, gather_vjp),
+            custom_gradient(tf.gather, gather_vjp),
             lambda x, index: x[index],
             {"x": TABLE, "index": [0, 2, 2, 2, 1]},
             inputs=(X, INDEX),
@@ -159,7 +159,7 @@ OPS = collected(
     Hard(
         structured(
             "segment_squares",
-            handwritten(
+            custom_gradient(
                 lambda x, index: tf.math.unsorted_segment_sum(tf.square(x), index, SEGMENTS),
                 lambda x, index, dy: (2 * x * tf.gather(dy, index), None),
                 segment_squares_vjp_vjp,
@@ -233,7 +233,7 @@ OPS = collected(
         structured(
             "lagged_product",
             custom_gradient(lagged_product, lagged_product_vjp),
-            with_attrs(lagged_product_reference),
+            lagged_product_reference,
             SERIES,
             inputs=(X,),
             outputs=(Output("y", BOTH, ("N", "M")),),

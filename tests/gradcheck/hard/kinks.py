@@ -6,10 +6,9 @@ import numpy as np
 import tensorflow as tf
 from pydantic import Field
 
-from ops import FLOATS, Attrs, Claim, Derivative, Formula, Input, Output, Surrogate
-from ops import custom_gradient as custom
+from ops import FLOATS, Attrs, Claim, Derivative, Formula, Input, Output, Surrogate, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, handwritten, structured
+from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, structured
 
 TIED = [[1.0, 1.0, -2.0], [0.5, 3.0, 3.0], [2.0, 2.0, 2.0]]
 FEW = [0.0, 1.0, -1.0, 2.5]
@@ -101,7 +100,7 @@ OPS = collected(
     Hard(
         of_x(
             "hinge",
-            handwritten(lambda x: tf.maximum(1 - x, 0), lambda x, dy: tf.where(x < 1, -dy, tf.zeros_like(dy))),
+            custom_gradient(lambda x: tf.maximum(1 - x, 0), lambda x, dy: tf.where(x < 1, -dy, tf.zeros_like(dy))),
             lambda x: np.maximum(1 - x, 0),
             (1.0,),
             dtypes=BOTH,
@@ -125,7 +124,7 @@ OPS = collected(
     Hard(
         of_rows(
             "row_maximum_by_hand",
-            handwritten(lambda x: tf.reduce_max(x, axis=-1), first_largest),
+            custom_gradient(lambda x: tf.reduce_max(x, axis=-1), first_largest),
             lambda x: x.max(axis=-1),
         )
     ),
@@ -142,7 +141,7 @@ OPS = collected(
     Hard(
         of_x(
             "clipped_gradient",
-            custom(clip, lambda x, dy, *, limit: tf.clip_by_value(dy, -limit, limit)),
+            custom_gradient(clip, lambda x, dy, *, limit: tf.clip_by_value(dy, -limit, limit)),
             attr_free(lambda x: x),
             (),
             dtypes=BOTH,
@@ -153,7 +152,7 @@ OPS = collected(
     Hard(
         of_x(
             "reversed_gradient",
-            custom(reverse, lambda x, dy, *, factor: -factor * tf.cos(x) * dy),
+            custom_gradient(reverse, lambda x, dy, *, factor: -factor * tf.cos(x) * dy),
             attr_free(np.sin),
             (),
             attrs=FactorAttrs,
@@ -163,7 +162,7 @@ OPS = collected(
     Hard(
         of_x(
             "leaky_gradient",
-            handwritten(tf.nn.relu, lambda x, dy: tf.where(x > 0, dy, tf.constant(0.1, x.dtype) * dy)),
+            custom_gradient(tf.nn.relu, lambda x, dy: tf.where(x > 0, dy, tf.constant(0.1, x.dtype) * dy)),
             lambda x: np.maximum(x, 0),
             (0.0,),
             dtypes=WIDE,

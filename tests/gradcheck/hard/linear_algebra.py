@@ -10,7 +10,7 @@ from pydantic import Field
 from ops import Attrs, Example, custom_gradient
 from tests.gradcheck.hard import matrices
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import WIDE, handwritten, with_attrs
+from tests.gradcheck.hard.making import WIDE
 from tests.gradcheck.hard.matrices import of_matrix, of_system
 
 
@@ -84,8 +84,8 @@ def exact_ridge(a, b, *, penalty):
 GUARDED: dict[str, Any] = {"validate": matrices.require_invertible}
 SCALED: dict[str, Any] = {"sample": matrices.random_badly_scaled, "dtypes": WIDE}
 NEAR_SINGULAR: dict[str, Any] = {"sample": matrices.random_near_singular, "dtypes": WIDE}
-BY_HAND = handwritten(tf.linalg.inv, inverse_vjp)
-SOLVE_BY_HAND = handwritten(solve, solve_vjp)
+BY_HAND = custom_gradient(tf.linalg.inv, inverse_vjp)
+SOLVE_BY_HAND = custom_gradient(solve, solve_vjp)
 SYSTEM = {"a": matrices.GENERAL, "b": [1.0, -2.0, 0.5]}
 RIDGES = (Example("weak", SYSTEM), Example("strong", SYSTEM, {"penalty": 100.0}))
 
@@ -128,12 +128,12 @@ OPS = collected(
         of_system(
             "ridge",
             custom_gradient(ridge, ridge_vjp),
-            with_attrs(lambda a, b, *, penalty: np.linalg.solve(a.T @ a + penalty * np.eye(a.shape[-1]), a.T @ b)),
+            lambda a, b, *, penalty: np.linalg.solve(a.T @ a + penalty * np.eye(a.shape[-1]), a.T @ b),
             dtypes=WIDE,
             attrs=RidgeAttrs,
             validate=matrices.require_finite,
             examples=RIDGES,
         ),
-        with_attrs(exact_ridge),
+        exact_ridge,
     ),
 )

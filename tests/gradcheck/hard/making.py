@@ -1,41 +1,21 @@
 """Constructors of ops for the tests: an op is one call, and says only what matters about it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ops import Array, Example, Function, Input, InvalidInput, Op, Output, custom_gradient
-
-One: TypeAlias = Callable[[Any], Any]
-Two: TypeAlias = Callable[[Any, Any], Any]
-Three: TypeAlias = Callable[[Any, Any, Any], Any]
-Four: TypeAlias = Callable[[Any, Any, Any, Any], Any]
-Five: TypeAlias = Callable[[Any, Any, Any, Any, Any], Any]
-Rule: TypeAlias = Five | Four | Three | Two | One
-"""A function of tensors, arrays or numbers by position."""
-
-Shape: TypeAlias = tuple[str | int, ...]
+from ops import Array, Example, Function, Input, InvalidInput, Op, Output
 
 SINGLE = ("float32",)
 WIDE = ("float64",)
 BOTH = ("float32", "float64")
 
 
-def handwritten(forward: Rule, vjp: Rule, vjp_vjp: Rule | None = None) -> Function:
-    """Return ``custom_gradient`` of rules that may be lambdas."""
-    return custom_gradient(forward, vjp, vjp_vjp)
-
-
-def with_attrs(function: Function) -> Function:
-    """Return a function that takes attributes by keyword, with a type that the constructors accept."""
-    return function
-
-
 def elementwise(
     name: str,
-    function: Rule,
-    reference: Rule,
+    function: Function,
+    reference: Function,
     at: Mapping[str, Sequence[Any]],
     *,
     dtypes: tuple[str, ...] = WIDE,
@@ -61,7 +41,7 @@ def elementwise(
     return structured(name, function, reference, at, **(fields | changes))
 
 
-def structured(name: str, function: Rule, reference: Rule | None, at: Mapping[str, Any], **changes: Any) -> Op:
+def structured(name: str, function: Function, reference: Function | None, at: Mapping[str, Any], **changes: Any) -> Op:
     """Return an op with an example, ``at``; ``changes`` are its other fields, ``inputs`` and ``outputs`` among them."""
     fields: dict[str, Any] = {
         "summary": name.replace("_", " "),

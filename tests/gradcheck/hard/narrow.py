@@ -7,9 +7,9 @@ import tensorflow as tf
 from mpmath import mp
 from scipy import special
 
-from ops import FLOATS, Input, Output
+from ops import FLOATS, Input, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import SINGLE, WIDE, elementwise, handwritten, structured, within
+from tests.gradcheck.hard.making import SINGLE, WIDE, elementwise, structured, within
 
 HALF = ("float16",)
 BRAIN = ("bfloat16",)
@@ -84,7 +84,7 @@ OPS = collected(
     Hard(
         elementwise(
             "short_sine_single",
-            handwritten(short_sine, lambda x, dy: tf.cos(x) * dy),
+            custom_gradient(short_sine, lambda x, dy: tf.cos(x) * dy),
             np.sin,
             {"x": [0.5, -0.25, 0.125, -0.75]},
             dtypes=SINGLE,
@@ -105,7 +105,7 @@ OPS = collected(
     Hard(
         of_x(
             "rational_single",
-            handwritten(lambda x: x / (1 + x * x), rational_vjp),
+            custom_gradient(lambda x: x / (1 + x * x), rational_vjp),
             lambda x: x / (1 + x * x),
             SINGLE,
             validate=within(x=(-1e4, 1e4)),
@@ -125,7 +125,7 @@ OPS = collected(
     Hard(
         of_x(
             "softsign_half",
-            handwritten(tf.nn.softsign, lambda x, dy: dy / tf.square(1 + tf.abs(x)), softsign_vjp_vjp),
+            custom_gradient(tf.nn.softsign, lambda x, dy: dy / tf.square(1 + tf.abs(x)), softsign_vjp_vjp),
             lambda x: x / (1 + np.abs(x)),
             HALF,
             slots={"x": {"kinks": (0.0,)}},
@@ -142,7 +142,7 @@ OPS = collected(
         lambda x: [mp.fsum(v * v for v in row) for row in x],
     ),
     Hard(of_x("sigmoid_brain", tf.sigmoid, special.expit, BRAIN), lambda x: 1 / (1 + mp.exp(-x))),
-    Hard(of_x("square_brain", handwritten(tf.square, lambda x, dy: 2 * x * dy), np.square, BRAIN), lambda x: x * x),
+    Hard(of_x("square_brain", custom_gradient(tf.square, lambda x, dy: 2 * x * dy), np.square, BRAIN), lambda x: x * x),
     Hard(
         of_rows(
             "mean_brain",
@@ -198,7 +198,7 @@ OPS = collected(
     Hard(
         structured(
             "matrix_product_in_all",
-            handwritten(
+            custom_gradient(
                 tf.matmul, lambda x, w, dy: (tf.matmul(dy, w, transpose_b=True), tf.matmul(x, dy, transpose_a=True))
             ),
             lambda x, w: x @ w,

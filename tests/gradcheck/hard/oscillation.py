@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ops import Attrs, Example, Input, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, elementwise, handwritten, structured, with_attrs
+from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, elementwise, structured
 
 SPREAD = np.linspace(-2, 2, 17).tolist()
 HARMONICS = np.arange(1.0, 40.0, 2.0)
@@ -65,7 +65,7 @@ OPS = collected(
     Hard(
         elementwise(
             "loud_sine",
-            handwritten(
+            custom_gradient(
                 lambda x: 100 * tf.sin(1000 * x),
                 lambda x, dy: 1e5 * tf.cos(1000 * x) * dy,
                 lambda x, dy, ddx: (-1e8 * tf.sin(1000 * x) * dy * ddx, 1e5 * tf.cos(1000 * x) * ddx),
@@ -109,7 +109,7 @@ OPS = collected(
     Hard(
         elementwise(
             "brain_cosine",
-            handwritten(lambda x: tf.cos(30 * x), lambda x, dy: -30 * tf.sin(30 * x) * dy),
+            custom_gradient(lambda x: tf.cos(30 * x), lambda x, dy: -30 * tf.sin(30 * x) * dy),
             lambda x: np.cos(30 * x),
             {"x": SPREAD},
             dtypes=("bfloat16",),
@@ -119,7 +119,7 @@ OPS = collected(
     Hard(
         elementwise(
             "chirp",
-            handwritten(lambda x: tf.sin(20 * x * x), lambda x, dy: 40 * x * tf.cos(20 * x * x) * dy),
+            custom_gradient(lambda x: tf.sin(20 * x * x), lambda x, dy: 40 * x * tf.cos(20 * x * x) * dy),
             lambda x: np.sin(20 * x * x),
             {"x": [0.0, 1.0, -4.5]},
             dtypes=BOTH,
@@ -140,7 +140,7 @@ OPS = collected(
     Hard(
         elementwise(
             "wave_product",
-            handwritten(lambda x, y: tf.sin(60 * x) * tf.cos(45 * y), product_vjp, product_vjp_vjp),
+            custom_gradient(lambda x, y: tf.sin(60 * x) * tf.cos(45 * y), product_vjp, product_vjp_vjp),
             lambda x, y: np.sin(60 * x) * np.cos(45 * y),
             {"x": [0.0, 0.5, -2.0], "y": [1.0, 0.0, 2.5]},
             dtypes=BOTH,
@@ -182,7 +182,7 @@ OPS = collected(
         elementwise(
             "wave",
             custom_gradient(lambda x, *, frequency, phase: tf.sin(frequency * x + phase), wave_vjp, wave_vjp_vjp),
-            with_attrs(lambda x, *, frequency, phase: np.sin(frequency * x + phase)),
+            lambda x, *, frequency, phase: np.sin(frequency * x + phase),
             {"x": SPREAD},
             dtypes=BOTH,
             attrs=WaveAttrs,
@@ -191,7 +191,7 @@ OPS = collected(
                 Example("fast", {"x": SPREAD}, {"frequency": 2000.0, "phase": 0.25}),
             ),
         ),
-        with_attrs(lambda x, *, frequency, phase: mp.sin(mp.mpf(frequency) * x + phase)),
+        lambda x, *, frequency, phase: mp.sin(mp.mpf(frequency) * x + phase),
     ),
     Hard(
         elementwise("square_wave", square_wave, square_wave_reference, {"x": SPREAD}, dtypes=BOTH),

@@ -9,7 +9,7 @@ from mpmath import mp
 
 from ops import Input, InvalidInput, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, handwritten, structured
+from tests.gradcheck.hard.making import BOTH, WIDE, elementwise, structured
 
 LINE = ("N",)
 VECTOR = [0.5, -1.25, 2.0, 1.0, -0.75]
@@ -194,7 +194,7 @@ def iterated_exactly(x):
 
 OPS = collected(
     Hard(
-        of_vectors("recursive_filter", handwritten(filtered, filtered_vjp), filtered_reference, {"x": VECTOR}),
+        of_vectors("recursive_filter", custom_gradient(filtered, filtered_vjp), filtered_reference, {"x": VECTOR}),
         filtered_exact,
     ),
     Hard(
@@ -220,7 +220,7 @@ OPS = collected(
             modes=UNCOMPILED,
         )
     ),
-    Hard(of_vectors("spline_solve", handwritten(solved, solved_vjp), solved_reference, {"x": VECTOR})),
+    Hard(of_vectors("spline_solve", custom_gradient(solved, solved_vjp), solved_reference, {"x": VECTOR})),
     Hard(of_vectors("trapezoids", integral, integral_reference, {"x": VECTOR}, outputs=SCALAR), integral_exact),
     Hard(
         elementwise(

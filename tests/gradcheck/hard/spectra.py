@@ -7,10 +7,10 @@ import tensorflow as tf
 from mpmath import mp
 from scipy import linalg
 
-from ops import UNCOMPILED, Input
+from ops import UNCOMPILED, Input, custom_gradient
 from tests.gradcheck.hard import matrices
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import SINGLE, WIDE, handwritten
+from tests.gradcheck.hard.making import SINGLE, WIDE
 from tests.gradcheck.hard.matrices import of_matrix
 
 
@@ -82,7 +82,7 @@ OPS = collected(
     Hard(
         of_matrix(
             "determinant_near_0",
-            handwritten(tf.linalg.det, lambda a, dy: dy * cofactors(a)),
+            custom_gradient(tf.linalg.det, lambda a, dy: dy * cofactors(a)),
             determinant_reference,
             y=(),
             modes=UNCOMPILED,
@@ -96,7 +96,7 @@ OPS = collected(
     Hard(
         of_matrix(
             "log_determinant",
-            handwritten(
+            custom_gradient(
                 lambda a: 2 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(cholesky(a)))),
                 lambda a, dy: dy * tf.linalg.inv(symmetric(a)),
             ),
@@ -121,7 +121,7 @@ OPS = collected(
     Hard(
         of_matrix(
             "eigenvalues",
-            handwritten(eigenvalues, eigenvalues_vjp),
+            custom_gradient(eigenvalues, eigenvalues_vjp),
             eigenvalues_reference,
             dtypes=WIDE,
             **ITERATED,

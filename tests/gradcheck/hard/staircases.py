@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ops import FLOATS, Attrs, Claim, Input, Output, Surrogate, additive, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, elementwise, handwritten, structured, with_attrs
+from tests.gradcheck.hard.making import BOTH, SINGLE, WIDE, elementwise, structured
 
 SPLITTER = 2.0**27 + 1
 WHOLE = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
@@ -128,7 +128,7 @@ OPS = collected(
     Hard(
         rows(
             "saturated_softmax",
-            handwritten(lambda x: tf.nn.softmax(500 * x), saturated_softmax_vjp),
+            custom_gradient(lambda x: tf.nn.softmax(500 * x), saturated_softmax_vjp),
             partial(softmax_reference, sharpness=500),
             BOTH,
             ("N", "M"),
@@ -147,7 +147,7 @@ OPS = collected(
     Hard(
         elementwise(
             "sine_on_300",
-            handwritten(lambda x: (tf.sin(x) + 300) - 300, lambda x, dy: tf.cos(x) * dy),
+            custom_gradient(lambda x: (tf.sin(x) + 300) - 300, lambda x, dy: tf.cos(x) * dy),
             np.sin,
             {"x": [0.1, 1.0, -3.0]},
             dtypes=SINGLE,
@@ -161,7 +161,7 @@ OPS = collected(
     Hard(
         elementwise(
             "round_straight_through",
-            handwritten(tf.round, pass_through),
+            custom_gradient(tf.round, pass_through),
             np.round,
             {"x": [0.4, 1.0, -2.5]},
             dtypes=FLOATS,
@@ -172,7 +172,7 @@ OPS = collected(
     Hard(
         elementwise(
             "floor_to_eighths",
-            handwritten(lambda x: tf.floor(8 * x) / 8, pass_through, lambda x, dy, ddx: (tf.zeros_like(x), ddx)),
+            custom_gradient(lambda x: tf.floor(8 * x) / 8, pass_through, lambda x, dy, ddx: (tf.zeros_like(x), ddx)),
             lambda x: np.floor(8 * x) / 8,
             {"x": [0.4, 1.0, -2.5]},
             dtypes=BOTH,
@@ -197,7 +197,7 @@ OPS = collected(
                 lambda x, *, levels: tf.round(tf.clip_by_value(x, -1, 1) * levels) / levels,
                 lambda x, dy, *, levels: tf.where(tf.abs(x) <= 1, dy, tf.zeros_like(dy)),
             ),
-            with_attrs(lambda x, *, levels: np.round(np.clip(x, -1, 1) * levels) / levels),
+            lambda x, *, levels: np.round(np.clip(x, -1, 1) * levels) / levels,
             {"x": [0.4, 1.0, -2.5]},
             dtypes=BOTH,
             slots={"x": {"domain": (-2.0, 2.0), "kinks": (-1.0, 1.0)}},
@@ -209,7 +209,7 @@ OPS = collected(
         elementwise(
             "smooth_sign",
             custom_gradient(sign, sign_vjp, sign_vjp_vjp),
-            with_attrs(sign_reference),
+            sign_reference,
             {"x": [0.4, 1.0, -2.5, 0.0]},
             dtypes=BOTH,
             slots={"x": {"kinks": (0.0,)}},
@@ -232,7 +232,7 @@ OPS = collected(
     Hard(
         elementwise(
             "stairs_with_a_slope",
-            handwritten(lambda x: x / 4 + tf.floor(x), lambda x, dy: dy / 4),
+            custom_gradient(lambda x: x / 4 + tf.floor(x), lambda x, dy: dy / 4),
             lambda x: x / 4 + np.floor(x),
             {"x": [0.4, 1.5, -2.5]},
             slots={"x": {"kinks": WHOLE}},

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ops import Attrs, Example, Input, Output, custom_gradient
 from tests.gradcheck.hard.exact import Hard, collected
-from tests.gradcheck.hard.making import BOTH, WIDE, handwritten, structured, with_attrs, within
+from tests.gradcheck.hard.making import BOTH, WIDE, structured, within
 from tests.gradcheck.wrong.variants import in_kernel, rectified, rectified_vjp
 
 ROWS = [[0.5, -1.25, 2.0, 1.0], [-3.0, 0.25, 1.0, 0.75]]
@@ -144,13 +144,13 @@ OPS = collected(
         of_rows(
             "layer_norm",
             custom_gradient(layer_norm, layer_norm_vjp),
-            with_attrs(layer_norm_reference),
+            layer_norm_reference,
             attrs=NormAttrs,
             examples=NORMS,
         ),
-        with_attrs(exact_layer_norm),
+        exact_layer_norm,
     ),
-    Hard(of_rows("softmax_by_hand", handwritten(tf.nn.softmax, softmax_vjp, softmax_vjp_vjp), softmax_reference)),
+    Hard(of_rows("softmax_by_hand", custom_gradient(tf.nn.softmax, softmax_vjp, softmax_vjp_vjp), softmax_reference)),
     Hard(of_rows("log_softmax", tf.nn.log_softmax, lambda x: np.log(softmax_reference(x)))),
     Hard(
         of_rows(
@@ -204,8 +204,8 @@ OPS = collected(
     Hard(
         structured(
             "convolve",
-            with_attrs(lambda x, w, *, padding: tf.nn.conv1d(x, w, stride=1, padding=padding)),
-            with_attrs(convolve_reference),
+            lambda x, w, *, padding: tf.nn.conv1d(x, w, stride=1, padding=padding),
+            convolve_reference,
             {"x": SIGNAL, "w": KERNEL},
             inputs=(Input("x", BOTH, ("N", "L", "C")), Input("w", BOTH, (3, "C", "D"))),
             outputs=(Output("y", BOTH, ("N", "P", "D")),),
@@ -216,7 +216,7 @@ OPS = collected(
     Hard(
         structured(
             "optional_bias",
-            handwritten(
+            custom_gradient(
                 lambda x, w, b: tf.sin(x) * w if b is None else tf.sin(x) * w + b,
                 lambda x, w, b, dy: (tf.cos(x) * w * dy, tf.sin(x) * dy, dy),
             ),

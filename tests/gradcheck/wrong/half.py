@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import special
 
-from ops import FLOATS, Input, Output
-from tests.gradcheck.hard.making import handwritten
+from ops import FLOATS, Input, Output, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import MATRIX, elementwise, made, rows
 
@@ -92,11 +91,11 @@ def scaled_sum_vjp(x, dy):
 WIDER: dict[str, Any] = {"domain": (-2.0, 2.0)}
 OPS: dict[str, Planted] = {
     "2 % of tanh in float16": Planted(
-        elementwise(handwritten(tf.tanh, tanh_vjp), np.tanh, name="tanh_off", dtypes=FLOATS), DTYPES
+        elementwise(custom_gradient(tf.tanh, tanh_vjp), np.tanh, name="tanh_off", dtypes=FLOATS), DTYPES
     ),
     "10 % of exp in bfloat16": Planted(
         elementwise(
-            handwritten(tf.exp, lambda x, dy: brain(x) * tf.exp(x) * dy), np.exp, name="exp_off", dtypes=FLOATS
+            custom_gradient(tf.exp, lambda x, dy: brain(x) * tf.exp(x) * dy), np.exp, name="exp_off", dtypes=FLOATS
         ),
         DTYPES,
     ),
@@ -105,13 +104,16 @@ OPS: dict[str, Planted] = {
     ),
     "10 % of the second order in bfloat16": Planted(
         elementwise(
-            handwritten(tf.cos, lambda x, dy: -tf.sin(x) * dy, brain_second), np.cos, name="brain_second", dtypes=FLOATS
+            custom_gradient(tf.cos, lambda x, dy: -tf.sin(x) * dy, brain_second),
+            np.cos,
+            name="brain_second",
+            dtypes=FLOATS,
         ),
         DTYPES,
     ),
     "2 % of softmax in float16": Planted(
         rows(
-            handwritten(tf.nn.softmax, softmax_vjp),
+            custom_gradient(tf.nn.softmax, softmax_vjp),
             lambda x: special.softmax(x, axis=-1),
             name="softmax_off",
             dtypes=FLOATS,
@@ -120,7 +122,7 @@ OPS: dict[str, Planted] = {
     ),
     "some per cent of a mean square in half precision": Planted(
         rows(
-            handwritten(
+            custom_gradient(
                 lambda x: tf.reduce_mean(x * x, axis=-1),
                 lambda x, dy: off(x) * 2 * x * tf.expand_dims(dy, -1) / tf.cast(tf.shape(x)[-1], x.dtype),
             ),
@@ -133,7 +135,7 @@ OPS: dict[str, Planted] = {
     ),
     "some per cent of softplus in half precision": Planted(
         elementwise(
-            handwritten(tf.nn.softplus, lambda x, dy: off(x) * tf.sigmoid(x) * dy),
+            custom_gradient(tf.nn.softplus, lambda x, dy: off(x) * tf.sigmoid(x) * dy),
             lambda x: np.logaddexp(0, x),
             name="softplus_off",
             dtypes=FLOATS,
@@ -144,12 +146,12 @@ OPS: dict[str, Planted] = {
         elementwise(gelu, gelu_reference, name="gelu_off", dtypes=FLOATS), VALUE
     ),
     "a term of layer norm in half precision": Planted(
-        rows(handwritten(layer_norm, layer_norm_vjp), layer_norm_reference, name="layer_norm_off", dtypes=FLOATS),
+        rows(custom_gradient(layer_norm, layer_norm_vjp), layer_norm_reference, name="layer_norm_off", dtypes=FLOATS),
         DTYPES,
     ),
     "one of two gradients of a product in half precision": Planted(
         made(
-            handwritten(tf.matmul, product_vjp),
+            custom_gradient(tf.matmul, product_vjp),
             lambda x, w: x @ w,
             (Input("x", FLOATS, MATRIX), Input("w", FLOATS, ("M", "K"))),
             name="product_off",
@@ -159,7 +161,7 @@ OPS: dict[str, Planted] = {
     ),
     "some per cent of log-sum-exp in half precision": Planted(
         rows(
-            handwritten(
+            custom_gradient(
                 lambda x: tf.reduce_logsumexp(x, axis=-1),
                 lambda x, dy: off(x) * tf.nn.softmax(x) * tf.expand_dims(dy, -1),
             ),
@@ -175,7 +177,7 @@ OPS: dict[str, Planted] = {
     ),
     "some per cent of a dy slot in half precision": Planted(
         elementwise(
-            handwritten(lambda x: x**3, lambda x, dy: 3 * x * x * dy, doubled_dy),
+            custom_gradient(lambda x: x**3, lambda x, dy: 3 * x * x * dy, doubled_dy),
             lambda x: x**3,
             name="dy_slot_off",
             dtypes=FLOATS,
@@ -185,7 +187,7 @@ OPS: dict[str, Planted] = {
     ),
     "a seventh of two digits in half precision": Planted(
         rows(
-            handwritten(lambda x: tf.reduce_sum(x, axis=-1) / 7, scaled_sum_vjp),
+            custom_gradient(lambda x: tf.reduce_sum(x, axis=-1) / 7, scaled_sum_vjp),
             lambda x: x.sum(axis=-1) / 7,
             name="seventh_off",
             dtypes=FLOATS,

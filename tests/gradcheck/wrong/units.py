@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import special
 
-from ops import Claim, Formula
-from tests.gradcheck.hard.making import handwritten
+from ops import Claim, Formula, custom_gradient
 from tests.gradcheck.planting import Planted
 from tests.gradcheck.wrong.making import BOTH, WIDE, elementwise, rows
 
@@ -139,19 +138,19 @@ def radiance_vjp(x, dy):
     return 4 * 5.7e-8 * x**3 * dy
 
 
-CUBE = handwritten(cube, doubled)
+CUBE = custom_gradient(cube, doubled)
 OPS: dict[str, Planted] = {
     "twice the slope of a tiny cube": Planted(elementwise(CUBE, cube_reference, name="tiny_cube", dtypes=BOTH), FIRST),
     "twice the second order of a tiny cube": Planted(
-        elementwise(handwritten(cube, cube_vjp, doubled_second), cube_reference, name="tiny_cube_second"), SECOND
+        elementwise(custom_gradient(cube, cube_vjp, doubled_second), cube_reference, name="tiny_cube_second"), SECOND
     ),
     "twice the dy slot of a tiny cube": Planted(
-        elementwise(handwritten(cube, cube_vjp, doubled_slot), cube_reference, name="tiny_cube_slot"),
+        elementwise(custom_gradient(cube, cube_vjp, doubled_slot), cube_reference, name="tiny_cube_slot"),
         ("second", "adjoint"),
     ),
     "no slope in the tail of a decay": Planted(
         elementwise(
-            handwritten(lambda x: tf.exp(-x), cut_decay),
+            custom_gradient(lambda x: tf.exp(-x), cut_decay),
             lambda x: np.exp(-x),
             name="cut_decay",
             slot={"domain": (0.0, 300.0)},
@@ -160,7 +159,7 @@ OPS: dict[str, Planted] = {
     ),
     "no slope in the tail of Planck's law": Planted(
         elementwise(
-            handwritten(spectrum, cut_spectrum),
+            custom_gradient(spectrum, cut_spectrum),
             lambda x: x**3 / np.expm1(x),
             name="cut_spectrum",
             slot={"domain": (1.0, 600.0)},
@@ -169,7 +168,7 @@ OPS: dict[str, Planted] = {
     ),
     "Planck's constant of two digits in the gradient": Planted(
         elementwise(
-            handwritten(lambda x: PLANCK * x, energy_vjp),
+            custom_gradient(lambda x: PLANCK * x, energy_vjp),
             lambda x: PLANCK * x,
             name="photon_energy_short",
             slot={"domain": (1e14, 1e15)},
@@ -178,7 +177,7 @@ OPS: dict[str, Planted] = {
     ),
     "a diode of another temperature": Planted(
         elementwise(
-            handwritten(lambda x: 1e-12 * tf.math.expm1(x / THERMAL), diode_vjp),
+            custom_gradient(lambda x: 1e-12 * tf.math.expm1(x / THERMAL), diode_vjp),
             lambda x: 1e-12 * np.expm1(x / THERMAL),
             name="cold_diode",
             slot={"domain": (0.0, 0.5)},
@@ -189,7 +188,7 @@ OPS: dict[str, Planted] = {
         elementwise(attraction, lambda x: COULOMB * CHARGE**2 / x**2, slot={"domain": (1e-10, 1e-9)}), ("value",)
     ),
     "a clipped tiny gradient": Planted(
-        elementwise(handwritten(lambda x: TINY * x * x, clipped), lambda x: TINY * x * x, name="tiny_clipped"),
+        elementwise(custom_gradient(lambda x: TINY * x * x, clipped), lambda x: TINY * x * x, name="tiny_clipped"),
         ("derivative", "linearity"),
     ),
     "a tiny number of another row": Planted(elementwise(shifted, None, name="tiny_shifted"), ("batching",)),
@@ -198,33 +197,43 @@ OPS: dict[str, Planted] = {
     ),
     "1 % of a tiny gradient in float32": Planted(
         elementwise(
-            handwritten(lambda x: TINY * x * x, single_area), lambda x: TINY * x * x, name="tiny_single", dtypes=BOTH
+            custom_gradient(lambda x: TINY * x * x, single_area),
+            lambda x: TINY * x * x,
+            name="tiny_single",
+            dtypes=BOTH,
         ),
         ("dtypes",),
     ),
     "a tiny mixed term that does not reach one input": Planted(
-        elementwise(handwritten(prism, prism_vjp, prism_unmixed), prism_reference, names=("x", "w"), name="tiny_prism"),
+        elementwise(
+            custom_gradient(prism, prism_vjp, prism_unmixed), prism_reference, names=("x", "w"), name="tiny_prism"
+        ),
         ("second", "symmetry"),
     ),
     "1 % off a tiny formula": Planted(
-        elementwise(handwritten(tf.floor, straight), np.floor, name="tiny_formula", claim=square_claim, dtypes=WIDE),
+        elementwise(
+            custom_gradient(tf.floor, straight), np.floor, name="tiny_formula", claim=square_claim, dtypes=WIDE
+        ),
         FIRST,
     ),
     "no slope in the tail of erfc": Planted(
         elementwise(
-            handwritten(tf.math.erfc, complement_vjp), special.erfc, name="cut_erfc", slot={"domain": (0.0, 25.0)}
+            custom_gradient(tf.math.erfc, complement_vjp), special.erfc, name="cut_erfc", slot={"domain": (0.0, 25.0)}
         ),
         FIRST,
     ),
     "no factor 2 in a sum of nanometres": Planted(
         rows(
-            handwritten(lengths, lengths_vjp), lambda x: ((1e-9 * x) ** 2).sum(axis=-1), name="nanometres", out=("N",)
+            custom_gradient(lengths, lengths_vjp),
+            lambda x: ((1e-9 * x) ** 2).sum(axis=-1),
+            name="nanometres",
+            out=("N",),
         ),
         FIRST,
     ),
     "Stefan's constant of two digits in the gradient": Planted(
         elementwise(
-            handwritten(lambda x: 5.670374419e-8 * x**4, radiance_vjp),
+            custom_gradient(lambda x: 5.670374419e-8 * x**4, radiance_vjp),
             lambda x: 5.670374419e-8 * x**4,
             name="short_radiance",
             slot={"domain": (100.0, 6000.0)},
