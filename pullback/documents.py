@@ -1,4 +1,4 @@
-"""Documents of the service as dataclasses: each field is the member of its name, and other members are left out."""
+"""Documents of the service as dataclasses, and back: each field is the member of its name, and others are left out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -16,6 +16,17 @@ def read(kind: type[T], document: Mapping[str, Any]) -> T:
     another kind.
     """
     return kind(**{name: convert(document[name]) for name, convert in _fields(kind) if name in document})
+
+
+def written(value: Any) -> Any:
+    """Return a dataclass, or a list of them, as a document; names that are numbers become text, as JSON has them."""
+    if is_dataclass(value):
+        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, list) and value and is_dataclass(cast(list[Any], value)[0]):
+        return [*map(written, cast(list[Any], value))]
+    if isinstance(value, dict) and isinstance(next(iter(cast(dict[Any, Any], value)), None), int):
+        return {str(name): each for name, each in cast(dict[int, Any], value).items()}
+    return [*cast(tuple[Any, ...], value)] if isinstance(value, tuple) else cast(Any, value)
 
 
 @lru_cache(maxsize=64)

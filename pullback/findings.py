@@ -46,47 +46,46 @@ class Place:
     input: str | None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Check:
     """The result of one check; ``inconclusive`` counts the elements without a verdict, by reason.
 
     ``digits`` counts those that are right by the digits that the error bar leaves.
 
-    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names.
+    ``reproduce`` is a command that returns the worst number, in the part of its answer that ``shows`` names; ``point``
+    has its tensors.
 
     A ``note`` is about a doubtful declaration of the op; its verdict is pass, or fail with ``strict_claims``.
 
     A finding that holds in several ``places`` has one sentence; its attributes, mode and so on are those of the first.
+    The fields are in the order of the report.
     """
 
     check: str
-    verdict: str
-    sentence: str
     order: int | None
     output: str | None
     input: str | None
-    attrs: Mapping[str, Any]
     mode: str
     dtype: str
-    device: str
+    verdict: str
+    note: bool = False
+    sentence: str
     points: int
+    compared: int
     evaluations: int
-    seconds: float
     inconclusive: Mapping[str, int]
+    digits: Mapping[int, int] = field(default_factory=dict[int, int])
     worst: Worst | None
-    places: list[Place]
     reproduce: str | None = None
     shows: str | None = None
-    note: bool = False
-    digits: Mapping[int, int] = field(default_factory=dict[int, int])
+    point: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any]
+    device: str
+    seconds: float
+    places: list[Place]
 
     def __repr__(self) -> str:
         return f"Check({place(self)}: {self.verdict}: {self.sentence})"
-
-    @property
-    def compared(self) -> int:
-        """How many of the points could be compared."""
-        return self.points - sum(self.inconclusive.values())
 
 
 @dataclass(frozen=True)

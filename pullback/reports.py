@@ -143,7 +143,14 @@ class Verification:
 
 def report(document: Mapping[str, Any]) -> Report:
     """Read the report on one op."""
-    checks = [{**entry, "places": entry.get("places") or [entry]} for entry in document["checks"]]
+    checks = [
+        {
+            "compared": entry["points"] - sum(entry["inconclusive"].values()),
+            **entry,
+            "places": entry.get("places") or [entry],
+        }
+        for entry in document["checks"]
+    ]
     return read(Report, {**document, "checks": checks, "document": document})
 
 

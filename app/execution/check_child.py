@@ -20,7 +20,7 @@ from app.execution.check_messages import Began, Done, Found, Left, Message, Orde
 from app.execution.check_steps import Check, CheckerInService
 from app.execution.engine import Engine
 from app.execution.sources import is_code
-from app.gradcheck.report import Step
+from app.gradcheck.report import Recorded, Step
 from app.runtime.cores import share_cores
 from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
@@ -28,6 +28,7 @@ from app.runtime.source_lines import is_raised_by_author
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
+from pullback import findings
 
 log = logging.getLogger("pullback")
 
@@ -190,7 +191,7 @@ class _Child:
     def _leave(self, check: Check, step: Step, began: float) -> None:
         self.send(Left(check.report.steps.index(step), step.has_ended, step.cure, time.monotonic() - began))
 
-    def _publish(self, step: int, entry: dict[str, object]) -> None:
+    def _publish(self, step: int, entry: findings.Check | Recorded) -> None:
         self.send(Found(step, entry))
 
 

@@ -2,16 +2,18 @@
 
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from app.errors import Entry, PullbackError
 from app.execution.check_steps import Limits
 from app.execution.sources import Sources
 from app.gradcheck.job import Job
+from app.gradcheck.report import Recorded
 from app.settings import Settings
+from pullback.findings import Check, Place, Worst
 
 FORK, FORK_FOR_JOBS, KILL = b"fork", b"jobs", b"kill"
 """What the service asks the fork server for: a process of a check or of jobs, or, with the id of one, its end."""
@@ -66,7 +68,7 @@ class Found:
     """A step has made an entry of the report."""
 
     step: int
-    entry: Mapping[str, Any]
+    entry: Check | Recorded
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Head | Piec
 def read(data: bytes) -> Message:
     """Return a message from the process; raises an exception for anything else.
 
-    An op may have overwritten the memory of the process. So the service makes no objects but messages and errors from
-    what it sends: a pickle of others may run any function.
+    An op may have overwritten the memory of the process. So the service makes no objects but messages, findings and
+    errors from what it sends: a pickle of others may run any function.
     """
     message = _Reader(io.BytesIO(data)).load()
     if not isinstance(message, get_args(Message)):
@@ -143,11 +145,11 @@ def read(data: bytes) -> Message:
 
 
 class _Reader(pickle.Unpickler):
-    """Makes messages, errors and built-in objects, and no others."""
+    """Makes messages, with findings, errors and built-in objects, and no others."""
 
     def find_class(self, module: str, name: str) -> type:
         """Return a class that may be in a message; raises ``UnpicklingError`` for others."""
-        for known in (*get_args(Message), Entry, *_with_subclasses(PullbackError)):
+        for known in (*get_args(Message), Check, Place, Worst, Recorded, Entry, *_with_subclasses(PullbackError)):
             if (module, name) == (known.__module__, known.__qualname__):
                 return known
         raise pickle.UnpicklingError(f"expected messages and errors, got {module}.{name}")

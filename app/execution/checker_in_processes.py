@@ -112,7 +112,7 @@ class _Run:
                     until = min(limits.until, end + LATE_S)
                     self.begin(self.running)
                 case Found(position, entry):
-                    steps[position].entries.append(dict(entry))
+                    steps[position].entries.append(entry)
                 case Left(position, has_ended, cure, seconds):
                     steps[position].has_ended, steps[position].cure = has_ended, cure
                     self.check.counters.executions += 1

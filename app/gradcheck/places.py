@@ -3,40 +3,43 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from dataclasses import replace
 
 from app.tensors.dtypes import DTYPES
 from ops import MODES
+from pullback.findings import Check
 
-Document: TypeAlias = dict[str, Any]
-
-PLACE_FIELDS = ("attrs", "mode", "dtype", "device", "order", "output", "input")
-SUMMED_FIELDS, COUNTED_FIELDS = ("points", "compared", "evaluations", "seconds"), ("inconclusive", "digits")
 _DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
 
 
-def merge(entries: Iterable[Document]) -> list[Document]:
-    """Return the entries with their ``places``; those of one cause are merged into the first.
+def merge(entries: Iterable[Check]) -> list[Check]:
+    """Return the entries, those of one cause merged into the first.
 
     Sentences may differ in the names of dtypes and modes. What is counted adds up; all else is that of the first.
     Entries that pass stay apart.
     """
-    merged: list[Document] = []
-    by_cause: dict[tuple[str, ...], Document] = {}
+    groups, by_cause = list[list[Check]](), dict[tuple[str, ...], list[Check]]()
     for entry in entries:
-        cause = (entry["check"], entry["verdict"], _DTYPES_AND_MODES.sub("…", entry["sentence"]))
-        place = {name: entry[name] for name in PLACE_FIELDS}
-        first = by_cause.get(cause)
-        if entry["verdict"] == "pass" or first is None:
-            by_cause[cause] = first = {**entry, "places": [place]}
-            merged.append(first)
-        else:
-            first |= {name: first[name] + entry[name] for name in SUMMED_FIELDS}
-            for name in COUNTED_FIELDS:
-                counts: Counter[str] = Counter(first[name])
-                counts.update(entry[name])
-                first[name] = dict(counts)
-            first["places"].append(place)
-    for entry in merged:
-        entry["seconds"] = round(entry["seconds"], 6)
-    return merged
+        cause = (entry.check, entry.verdict, _DTYPES_AND_MODES.sub("…", entry.sentence))
+        if entry.verdict == "pass" or cause not in by_cause:
+            by_cause[cause] = []
+            groups.append(by_cause[cause])
+        by_cause[cause].append(entry)
+    return [*map(_merged, groups)]
+
+
+def _merged(group: list[Check]) -> Check:
+    inconclusive, digits = Counter[str](), Counter[int]()
+    for entry in group:
+        inconclusive.update(entry.inconclusive)
+        digits.update(entry.digits)
+    return replace(
+        group[0],
+        points=sum(entry.points for entry in group),
+        compared=sum(entry.compared for entry in group),
+        evaluations=sum(entry.evaluations for entry in group),
+        seconds=round(sum(entry.seconds for entry in group), 6),
+        inconclusive=dict(inconclusive),
+        digits=dict(digits),
+        places=[place for entry in group for place in entry.places],
+    )

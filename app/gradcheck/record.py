@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, OpFailed, PullbackError, Unprocessable
-from app.gradcheck.report import RECORD, Report, Step
+from app.gradcheck.report import RECORD, Recorded, Report, Step
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime.cancellation import Checkpoint
@@ -29,7 +29,7 @@ class RecordStep(Step):
     """The step that records an op with one choice of attributes, in mode graph and in every dtype."""
 
     def run(self, checkpoint: Checkpoint) -> None:
-        """Record the op in an entry with the key ``RECORD``, without arrays if the op is broken."""
+        """Record the op in an entry, without arrays if the op is broken."""
         self.has_begun, self.target.checkpoint = True, checkpoint
         arrays = list[dict[str, Any]]()
         with np.errstate(all="ignore"):
@@ -40,7 +40,7 @@ class RecordStep(Step):
                 raise
             except PullbackError:
                 log.warning("op %s: nothing is recorded", self.report.op.name, exc_info=True)
-        self.entries.append({RECORD: arrays})
+        self.entries.append(Recorded(arrays))
         self.publish(self.entries[-1])
         self.has_ended = True
 

@@ -26,13 +26,15 @@ from app.gradcheck.checks import (
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.faults import changes, failure
 from app.gradcheck.options import Options
-from app.gradcheck.places import Document, merge
+from app.gradcheck.places import merge
 from app.gradcheck.target import Target
 from app.gradcheck.widening import widened
 from app.runtime.cancellation import Checkpoint
 from app.tensors.json import dtypes_of
 from ops import Op
 from pullback.counted import counted
+from pullback.documents import written
+from pullback.findings import Check
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
 from pullback.ops._surroundings import Surroundings
@@ -45,11 +47,18 @@ OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """The arrays that a step has recorded."""
+
+    arrays: list[dict[str, Any]]
+
+
 @dataclass(eq=False)
 class Step:
     """One check of one op with one choice of attributes: a unit of work.
 
-    ``entries`` are its findings as JSON, each passed to ``publish`` as it is found. ``cure`` says how to allow more
+    ``entries`` are its findings, each passed to ``publish`` as it is found. ``cure`` says how to allow more
     time to a step that has not ended.
     """
 
@@ -57,11 +66,11 @@ class Step:
     target: Target
     report: "Report"
     is_requested: bool = True
-    entries: list[Document] = field(default_factory=list[Document])
+    entries: list[Check | Recorded] = field(default_factory=list[Check | Recorded])
     has_begun: bool = False
     has_ended: bool = False
     cure: str = ""
-    publish: Callable[[Document], None] = lambda entry: None
+    publish: Callable[[Check | Recorded], None] = lambda entry: None
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Run the check and keep its findings. A deadline ends it with the findings up to then."""
@@ -107,9 +116,9 @@ class Step:
         self.has_ended = True
 
     @property
-    def reported(self) -> list[Document]:
+    def reported(self) -> list[Check]:
         """The findings for the report; if the step has not ended, the last one says so."""
-        found = [entry for entry in self.entries if RECORD not in entry]
+        found = [entry for entry in self.entries if isinstance(entry, Check)]
         if self.has_ended or not self.is_requested:
             return found
         begun = "; this check began and did not end" if self.has_begun else ""
@@ -117,9 +126,9 @@ class Step:
         return [*found, self.report.entry(finding, self.target.attrs, of=self.target.op)]
 
     @property
-    def recorded(self) -> list[Document]:
+    def recorded(self) -> list[dict[str, Any]]:
         """The arrays that the step has recorded."""
-        return [array for entry in self.entries for array in entry.get(RECORD, ())]
+        return [array for entry in self.entries if isinstance(entry, Recorded) for array in entry.arrays]
 
     def _findings(self) -> Iterator[Finding]:
         """Yield the findings; what the op has changed for all ops is one, and is restored before anything else runs."""
@@ -178,7 +187,7 @@ class Report:
     options: Options
     steps: list[Step] = field(default_factory=list[Step])
     broken: dict[int, str] = field(default_factory=dict[int, str])
-    unplanned: list[Document] = field(default_factory=list[Document])
+    unplanned: list[Check] = field(default_factory=list[Check])
     """Why there are no steps, if they cannot be planned."""
     surroundings: Surroundings = field(default_factory=Surroundings)
 
@@ -236,16 +245,14 @@ class Report:
         """Whether any step has begun."""
         return any(step.has_begun for step in self.steps)
 
-    def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0, of: Op | None = None) -> Document:
+    def entry(self, finding: Finding, attrs: Mapping[str, Any], seconds: float = 0.0, of: Op | None = None) -> Check:
         """Return a finding on a variant, with these attributes unless it has others, which took ``seconds``."""
-        device, dtype = next(iter(self.options.devices)), finding.place.dtype
-        attrs = attrs if finding.attrs is None else finding.attrs
         if of is not None and (which := label(of)):
             finding = replace(finding, sentence=f"{finding.sentence}; {which}")
-        found = {**finding.document(), "attrs": dict(attrs), "device": device, "seconds": seconds}
-        if finding.reproduction and dtype not in self.op.dtypes:
-            found["reproduce"] = f"no operation returns this number: the op does not declare {dtype}"
-            found["shows"] = found["point"] = None
+        found = finding.entry(attrs, next(iter(self.options.devices)), seconds)
+        if finding.reproduction and found.dtype not in self.op.dtypes:
+            why = f"no operation returns this number: the op does not declare {found.dtype}"
+            return replace(found, reproduce=why, shows=None, point=None)
         return found
 
     def document(self) -> dict[str, Any]:
@@ -253,33 +260,33 @@ class Report:
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
         recorded = [array for step in self.steps for array in step.recorded]
         entries = merge(reported)
-        unfinished = sum(len(entry["places"]) for entry in entries if entry["sentence"].startswith(OUT_OF_TIME))
+        unfinished = sum(len(entry.places) for entry in entries if entry.sentence.startswith(OUT_OF_TIME))
         verdict = verdict_on_op(reported)
         return {
             "op": self.op.name,
             "verdict": "inconclusive" if verdict == "pass" and unfinished else verdict,
             "sentence": self._sentence(entries, unfinished),
             "seed": self.options.seed,
-            "points": sum(entry["points"] for entry in entries),
-            "evaluations": sum(entry["evaluations"] for entry in entries),
-            "seconds": round(sum(entry["seconds"] for entry in entries), 6),
+            "points": sum(entry.points for entry in entries),
+            "evaluations": sum(entry.evaluations for entry in entries),
+            "seconds": round(sum(entry.seconds for entry in entries), 6),
             "unfinished": unfinished,
-            "coverage": shares(reported),
-            "checks": entries,
+            "coverage": written(shares(reported)),
+            "checks": written(entries),
             **({RECORD: {"arrays": recorded}} if self.options.record else {}),
         }
 
-    def _sentence(self, entries: Sequence[Mapping[str, Any]], unfinished: int) -> str:
+    def _sentence(self, entries: Sequence[Check], unfinished: int) -> str:
         if not entries:
             return f"{self.op.name}: nothing is differentiable in the requested dtypes"
-        count = {verdict: sum(entry["verdict"] == verdict for entry in entries) for verdict in VERDICTS}
-        failed = sorted({entry["check"] for entry in entries if entry["verdict"] == "fail"})
+        count = {verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS}
+        failed = sorted({entry.check for entry in entries if entry.verdict == "fail"})
         if failed:
             parts = [f"{count['fail']} of {counted(len(entries), 'check')} failed: {', '.join(failed)}"]
         else:
             parts = [f"{counted(count['pass'], 'check')} passed"]
         parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
-        notes = sum(entry["note"] for entry in entries)
+        notes = sum(entry.note for entry in entries)
         parts += [counted(notes, "note")] if notes and not failed else []
         parts += [f"{count['error']} broke off"] if count["error"] else []
         parts += [f"{unfinished} not run: out of time"] if unfinished else []

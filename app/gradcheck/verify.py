@@ -15,6 +15,7 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.widest import all_cotangents, in_widest
 from app.tensors.dtypes import DTYPES
 from ops import Array
+from pullback.documents import written
 from pullback.gradcheck.numeric import NO_DIGITS
 from pullback.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
 
@@ -93,7 +94,7 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
     finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.dtype}")
     names, worst = {"analytic": "yours", "numeric": "expected"}, None
     if whole.worst is not None:
-        worst = {names.get(key, key): value for key, value in whole.worst.document().items()}
+        worst = {names.get(key, key): value for key, value in written(whole.worst).items()}
     return {
         "verdict": finding.verdict,
         "sentence": finding.sentence,

@@ -8,8 +8,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pullback import findings
 from pullback.counted import counted
 from pullback.dtypes import FLOATS, Array
+from pullback.findings import Check, Worst
 from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.reproduction import Index, Reproducible, Reproduction
@@ -36,42 +38,6 @@ UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT, Status
 
 SAME_RATIO = 1e-2
 """How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
-
-
-@dataclass(frozen=True)
-class Element:
-    """One number of a gradient, its expected value, and how far the two may differ (``error_bar``)."""
-
-    index: Index | None
-    x: float | None
-    analytic: float
-    numeric: float
-    error_bar: float
-    dtype: str
-
-    @property
-    def absolute(self) -> float:
-        """The absolute error; two NaNs, or two infinities of the same sign, count as equal."""
-        same = self.analytic == self.numeric or (np.isnan(self.analytic) and np.isnan(self.numeric))
-        return 0.0 if same else abs(self.analytic - self.numeric)
-
-    @property
-    def relative(self) -> float:
-        """The error relative to the expected value."""
-        if not self.absolute:
-            return 0.0
-        return self.absolute / abs(self.numeric) if self.numeric else float("inf")
-
-    @property
-    def ulps(self) -> float:
-        """The error in units in the last place of the expected value."""
-        return floats.ulps(self.absolute, self.numeric, self.dtype)
-
-    def document(self) -> dict[str, Any]:
-        """Return the element as JSON."""
-        numbers = ("x", "analytic", "numeric", "error_bar", "absolute", "relative", "ulps")
-        index = None if self.index is None else list(self.index)
-        return {"index": index, **{name: getattr(self, name) for name in numbers}}
 
 
 @dataclass(frozen=True)
@@ -102,34 +68,35 @@ class Finding:
     points: int = 0
     evaluations: int = 0
     inconclusive: Mapping[str, int] = field(default_factory=dict[str, int])
-    worst: Element | None = None
+    worst: Worst | None = None
     digits: Mapping[int, int] = field(default_factory=dict[int, int], kw_only=True)
     reproduction: Reproduction | None = None
     attrs: Mapping[str, Any] | None = None
     note: bool = False
 
-    @property
-    def compared(self) -> int:
-        """How many of the points could be compared."""
-        return self.points - sum(self.inconclusive.values())
-
-    def document(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
-        return {
-            **asdict(self.place),
-            "verdict": self.verdict,
-            "note": self.note,
-            "sentence": self.sentence,
-            "points": self.points,
-            "compared": self.compared,
-            "evaluations": self.evaluations,
-            "inconclusive": dict(self.inconclusive),
-            "digits": {str(digits): count for digits, count in sorted(self.digits.items())},
-            "worst": None if self.worst is None else self.worst.document(),
-            "reproduce": self.reproduction and self.reproduction.command,
-            "shows": self.reproduction and self.reproduction.shows,
-            "point": self.reproduction and self.reproduction.point,
-        }
+    def entry(self, attrs: Mapping[str, Any], device: str = "", seconds: float = 0.0) -> Check:
+        """Return the finding as an entry of a report, with these attributes unless it has others."""
+        place, attrs = asdict(self.place), dict(attrs if self.attrs is None else self.attrs)
+        where = {name: place[name] for name in ("mode", "dtype", "order", "output", "input")}
+        return Check(
+            **place,
+            verdict=self.verdict,
+            note=self.note,
+            sentence=self.sentence,
+            points=self.points,
+            compared=self.points - sum(self.inconclusive.values()),
+            evaluations=self.evaluations,
+            inconclusive=dict(self.inconclusive),
+            digits=dict(sorted(self.digits.items())),
+            worst=self.worst,
+            reproduce=self.reproduction and self.reproduction.command,
+            shows=self.reproduction and self.reproduction.shows,
+            point=self.reproduction and self.reproduction.point,
+            attrs=attrs,
+            device=device,
+            seconds=seconds,
+            places=[findings.Place(attrs=attrs, device=device, **where)],
+        )
 
 
 @dataclass(frozen=True)
@@ -150,7 +117,7 @@ class Comparison:
         self.inconclusive: Counter[str] = Counter()
         self.digits: Counter[int] = Counter()
         self._judged: dict[tuple[Index, Index], bool] = {}
-        self.worst: Element | None = None
+        self.worst: Worst | None = None
         self._wrong_to_right: list[Array] = []
         self._worst_ratio = -1.0
         self._least = floats.underflow(place.dtype) if place.dtype in FLOATS else 0.0
@@ -223,7 +190,9 @@ class Comparison:
             self._worst_ratio = float(ratio[at])
             where = tuple(map(int, np.unravel_index(at, np.shape(analytic)))) if index is None else index(at)
             value = None if x is None else float(np.ravel(x)[at])
-            self.worst = Element(where, value, float(a[at]), float(n[at]), float(bar[at]), self.place.dtype)
+            self.worst = worst_of(
+                where, value, float(a[at]), float(n[at]), error_bar=float(bar[at]), dtype=self.place.dtype
+            )
             self._calls, self._worst_at = calls, at
             if key is not None:
                 output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
@@ -326,7 +295,17 @@ class Comparison:
         return known.get(round(middle, 6), f": all are {middle:.{digits}g} times what they should be")
 
 
-def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+def worst_of(
+    index: Index | None, x: float | None, analytic: float, numeric: float, *, error_bar: float, dtype: str
+) -> Worst:
+    """Return a number with its expected value and its errors: two NaNs, or two equal infinities, count as equal."""
+    is_same = analytic == numeric or (np.isnan(analytic) and np.isnan(numeric))
+    absolute = 0.0 if is_same else abs(analytic - numeric)
+    relative = 0.0 if not absolute else absolute / abs(numeric) if numeric else math.inf
+    return Worst(index, x, analytic, numeric, error_bar, absolute, relative, floats.ulps(absolute, numeric, dtype))
+
+
+def worst_verdict(verdicts: Sequence[str]) -> Verdict:
     """Return the verdict on many: the first of fail, error, inconclusive and pass, else inconclusive."""
     for verdict in ("fail", "error", "inconclusive", "pass"):
         if verdict in verdicts:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from pullback.counted import counted
+from pullback.documents import written
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, PullbackError
+from pullback.findings import Check, Coverage
 from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
 from pullback.servers import properties
 from pullback.servers.derivative import Derivatives, moves
@@ -51,7 +53,7 @@ class ServerReport:
     tolerances: Tolerances
     config: Mapping[str, Any]
     record: bool = False
-    entries: list[Document] = field(default_factory=list[Document])
+    entries: list[Check] = field(default_factory=list[Check])
     running: str = "contract"
     done: int = 0
     samples: Sequence[Sample] = ()
@@ -156,13 +158,7 @@ class ServerReport:
 
     def _add(self, finding: Finding) -> None:
         now = time.perf_counter()
-        place: Document = {"attrs": dict(self.config), "device": "", "mode": finding.place.mode}
-        place["dtype"] = finding.place.dtype
-        place |= {"order": finding.place.order, "output": finding.place.output, "input": finding.place.input}
-        found: Document = {**finding.document(), **place, "seconds": round(now - self._began, 6), "places": [place]}
-        if finding.worst is not None:
-            found["worst"] = {name: spelled(value) for name, value in finding.worst.document().items()}
-        self.entries.append(found)
+        self.entries.append(finding.entry(self.config, seconds=round(now - self._began, 6)))
         self._began = now
 
     def fail(self, error: PullbackError) -> None:
@@ -172,8 +168,8 @@ class ServerReport:
     def document(self) -> Document:
         """Return the report as JSON, in the form of those on ops, with the ``scope`` of what was checked."""
         left = [] if self.ended else [check for check in ("contract", *self.checks) if check not in self._ran]
-        counts = {verdict: sum(entry["verdict"] == verdict for entry in self.entries) for verdict in VERDICTS}
-        failed = sorted({entry["check"] for entry in self.entries if entry["verdict"] == "fail"})
+        counts = {verdict: sum(entry.verdict == verdict for entry in self.entries) for verdict in VERDICTS}
+        failed = sorted({entry.check for entry in self.entries if entry.verdict == "fail"})
         parts = (
             [f"{counts['fail']} of {counted(len(self.entries), 'check')} failed: {', '.join(failed)}"] if failed else []
         )
@@ -181,23 +177,23 @@ class ServerReport:
         parts += [f"{counts['inconclusive']} inconclusive"] if counts["inconclusive"] else []
         parts += [f"{counts['error']} broke off"] if counts["error"] else []
         parts += [f"not run: {', '.join(left)}"] if left else []
-        verdict = worst_verdict([entry["verdict"] for entry in self.entries])
+        verdict = worst_verdict([entry.verdict for entry in self.entries])
         return {
             "op": self.target,
             "verdict": verdict,
             "sentence": f"{self.target}: {', '.join(parts)}",
             "scope": self._scope(),
             "seed": self.seed,
-            "points": sum(entry["points"] for entry in self.entries),
+            "points": sum(entry.points for entry in self.entries),
             "evaluations": self.done,
-            "seconds": round(sum(entry["seconds"] for entry in self.entries), 6),
-            "unfinished": len(left) + sum(entry["sentence"].startswith("not run: out of") for entry in self.entries),
+            "seconds": round(sum(entry.seconds for entry in self.entries), 6),
+            "unfinished": len(left) + sum(entry.sentence.startswith("not run: out of") for entry in self.entries),
             "coverage": [
-                {name: entry[name] for name in ("check", "order", "dtype", "points", "compared", "digits")}
-                for entry in self.entries
-                if entry["points"] and entry["verdict"] != "skipped"
+                written(Coverage(each.check, each.order, each.dtype, each.points, each.compared, each.digits))
+                for each in self.entries
+                if each.points and each.verdict != "skipped"
             ],
-            "checks": self.entries,
+            "checks": [_spelled(written(entry)) for entry in self.entries],
             **({"record": self._record()} if self.record else {}),
         }
 
@@ -216,7 +212,13 @@ class ServerReport:
 
     @property
     def _ran(self) -> set[str]:
-        return {str(entry["check"]) for entry in self.entries}
+        return {entry.check for entry in self.entries}
+
+
+def _spelled(entry: Document) -> Document:
+    """Return an entry whose worst number has text in place of numbers that JSON does not have."""
+    worst = entry["worst"]
+    return entry if worst is None else {**entry, "worst": {name: spelled(value) for name, value in worst.items()}}
 
 
 def _one_of(slots: Sequence[Slot], rng: np.random.Generator) -> Slot:

@@ -141,7 +141,7 @@ def _progress(each: ServerReport, before: int, total: int) -> Generator[Progress
 
 def _summary(verdicts: Sequence[str], unfinished: int, seconds: float) -> Summary:
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "error", "inconclusive")}
-    worst = worst_verdict(verdicts) if verdicts else "inconclusive"  # pyright: ignore[reportArgumentType]
+    worst = worst_verdict(verdicts)
     document = {"event": "summary", "verdict": worst, **counts, "unfinished": unfinished, "seconds": round(seconds, 3)}
     found = event(json.dumps(document))
     assert isinstance(found, Summary)

@@ -69,11 +69,11 @@ async def check(pool: CheckPool, action: str, seconds: float = PATIENCE_S) -> Re
 
 
 def verdicts(report: Report) -> list[str]:
-    return [entry["verdict"] for step in report.steps for entry in step.entries]
+    return [entry.verdict for step in report.steps for entry in step.entries]
 
 
 def sentence(report: Report) -> str:
-    return report.steps[0].entries[0]["sentence"]
+    return report.steps[0].entries[0].sentence
 
 
 async def until(condition: Callable[[], bool]) -> None:

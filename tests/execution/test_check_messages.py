@@ -7,12 +7,16 @@ import pytest
 
 from app.errors import Overloaded, wrong
 from app.execution.check_messages import Began, Done, Found, Left, Planned, Ready, read
+from app.gradcheck.report import Recorded
+from pullback.gradcheck.verdict import Finding, Place, worst_of
 
+WORST = worst_of((0, 1), 1.0, 2.0, 3.0, error_bar=float("inf"), dtype="float32")
 MESSAGES = [
     Ready(),
     Planned(["contract {}"]),
     Began(1),
-    Found(1, {"check": "value", "worst": None, "places": [{"seconds": 0.5}], "k": (1, float("inf"))}),
+    Found(1, Finding(Place("value"), "fail", "bad", worst=WORST, attrs={"k": (1, float("inf"))}).entry({}, "cpu", 0.5)),
+    Found(1, Recorded([{"point": "", "values": [1.0]}])),
     Left(1, True, "raise it", 0.25),
 ]
 
@@ -35,7 +39,13 @@ class Function:
         return os.getpid, ()
 
 
-@pytest.mark.parametrize("other", [Function(), Found(0, {"k": Function()}), os.getpid, 3, Exception("x")])
+HIDDEN = Found(0, Finding(Place("value"), "pass", "").entry({"k": Function()}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Function(), HIDDEN, os.getpid, 3, Exception("x")],
+)
 def test_nothing_else_is_read(other):
     with pytest.raises(pickle.UnpicklingError):
         read(pickle.dumps(other))

@@ -12,6 +12,7 @@ from app.gradcheck.outside import NOTE
 from app.gradcheck.verify import verify
 from app.tensors.json import decode
 from ops import Array, custom_gradient
+from pullback.findings import Coverage
 from pullback.gradcheck.numeric import Slopes, Status
 from pullback.gradcheck.slope_comparison import add_slopes
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, is_enough, worst_verdict
@@ -56,7 +57,7 @@ def test_the_verdict_on_many(verdicts: Any, verdict: Any) -> None:
 
 
 def finding(verdict: Any, place: Any = HERE, **counts: Any) -> Any:
-    return Finding(place, verdict, "", **counts).document()
+    return Finding(place, verdict, "", **counts).entry({})
 
 
 def test_a_slot_that_is_compared_with_some_attributes_passes() -> None:
@@ -75,11 +76,8 @@ def test_shares_are_sums_by_check_order_and_dtype() -> None:
         finding("skipped", Place("modes", 2, dtype="float64"), points=3),
     ]
     assert shares(found) == [
-        {
-            **{"check": "derivative", "order": 1, "dtype": "float64", "points": 16, "compared": 7},
-            "digits": {"3": 1, "12": 5},
-        },
-        {"check": "second", "order": 2, "dtype": "float64", "points": 3, "compared": 3, "digits": {}},
+        Coverage("derivative", 1, "float64", points=16, compared=7, digits={3: 1, 12: 5}),
+        Coverage("second", 2, "float64", points=3, compared=3),
     ]
 
 

@@ -34,7 +34,7 @@ from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula
 from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import NEAR_OVERFLOW, Element, Finding, Place
+from pullback.gradcheck.verdict import NEAR_OVERFLOW, Finding, Place, worst_of
 
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
@@ -90,7 +90,7 @@ def _failure(place: Place, first: tuple[Sample, Key, int], wrong: int, points: i
     derivative = {"gradients": f"d{name}", "products": f"d⟨vjp, v⟩/d{name}", "slots": f"d⟨vjp, v⟩/dd{name}"}[str(what)]
     x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
     analytic, index = float(np.ravel(sample.values[key])[at]), sample.index(name)(at)
-    worst = Element(index, x, analytic, float("nan"), float("inf"), place.dtype)
+    worst = worst_of(index, x, analytic, float("nan"), error_bar=float("inf"), dtype=place.dtype)
     at_x = "" if x is None else f" at {name} = {x:.6g}"
     sentence = f"{derivative} is {analytic:g}{at_x}, where the value is finite; {wrong} of {points} numbers "
     if _has_hidden(sample):

@@ -19,6 +19,7 @@ from app.gradcheck.places import merge
 from app.gradcheck.report import Report, Step
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
+from pullback.documents import written
 from pullback.gradcheck.verdict import Verdict, worst_verdict
 
 Event: TypeAlias = dict[str, Any]
@@ -171,7 +172,7 @@ class _Found:
             if step is not running and step.has_ended and id(step) not in self._sent:
                 self._sent.add(id(step))
                 for entry in merge(step.reported):
-                    yield {"event": "finding", "op": self._check.job.op, "finding": entry}
+                    yield {"event": "finding", "op": self._check.job.op, "finding": written(entry)}
 
 
 def _summary(reports: list[Event], seconds: float) -> Event:
