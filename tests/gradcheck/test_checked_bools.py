@@ -87,7 +87,8 @@ OFTEN = ("a bool comes out", "in rows", "a surrogate", "a formula")
     ],
 )
 def test_a_right_op_passes(op: Op, seed: int) -> None:
-    document = report(op, seed=seed)
+    # Bools as an output are compared in all modes; the masks of the others are alike in them.
+    document = report(op, seed=seed, modes=None if len(op.outputs) > 1 else ("graph",))
     assert failed(document) == [], [entry["sentence"] for entry in document["checks"] if entry["verdict"] == "fail"]
     assert document["verdict"] == "pass"
 
