@@ -205,18 +205,23 @@ def test_all_operations_of_all_loops(both: Both, name: str, operation: str):
     both.repeat(lambda count: post(f"/v1/ops/{loop.op}/{operation}", body.replace("0.5", f"{count}.5").encode()))
 
 
-BASE64 = ("AAAAAAAA8D8=", "AAAAAAAA8A==", "AAAAAAAA8D8*", "AAAAAAA=8D8=", "AAAAAAA=====", "AAAAAAAA8D_=")
-
-
-def test_base64_of_one_length(both: Both):
-    """Only the first text has the bytes of one float64."""
+@pytest.mark.parametrize(
+    ("dtype", "shape", "texts"),
+    [
+        ("float64", [1], ("AAAAAAAA8A==", "AAAAAAAA8D8*", "AAAAAAA=8D8=", "AAAAAAA=====", "AAAAAAAA8D_=")),
+        ("uint8", [8], ("AAECAwQFBgcI", "AAECAwQFBg==")),
+    ],
+)
+def test_base64_of_one_length(both: Both, dtype: str, shape: list[int], texts: tuple[str, ...]):
+    """None of the texts has the bytes of the shape."""
 
     def request(text: str) -> bytes:
-        body = f'{{"inputs":{{"x":{{"dtype":"float64","shape":[1],"base64":"{text}"}}}},"dtype":"float64"}}'
-        return post("/v1/ops/square/forward", body.encode(), JSON, "x-tag: base64")
+        tensor = {"dtype": dtype, "shape": shape, "base64": text}
+        body = json.dumps({"inputs": {"x": tensor}, "dtype": dtype}).encode()
+        return post("/v1/ops/square/forward", body, JSON, "x-tag: base64")
 
-    both.warm(lambda count: request(base64.b64encode(np.array([count + 0.5]).tobytes()).decode()))
-    assert [both.same(request(text))[0].status for text in BASE64] == [200] + [422] * (len(BASE64) - 1)
+    both.warm(lambda count: request(base64.b64encode(np.full(shape, count + 1, dtype).tobytes()).decode()))
+    assert [both.same(request(text))[0].status for text in texts] == [422] * len(texts)
 
 
 def test_bodies_of_one_length_and_other_names(both: Both):
