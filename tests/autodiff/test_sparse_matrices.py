@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.autodiff.binding import bind
 from app.autodiff.sparse_matrices import Matrix, Missed, hessian, jacobian, nonzeros
-from app.autodiff.sparsity import by_rows, colored
+from app.autodiff.sparsity import Subject, by_rows, colored, pattern
 from app.autodiff.sparsity_search import find
 from app.errors import Unprocessable
 from app.tensors.json import decode
@@ -138,6 +138,33 @@ def test_every_missed_nonzero_is_found(dtype: str, m: np.ndarray, at_random: int
         with pytest.raises(Missed):
             nonzeros(matrix, sparsity, go_on)
     nonzeros(matrix, colored(pattern, go_on, has_columns=True), go_on)
+
+
+@pytest.mark.parametrize(("dtype", "random_products"), [("float64", 1), ("float32", 3)])
+def test_coarse_numbers_are_verified_by_more_products(dtype: str, random_products: int):
+    matrix, counts = jacobian(at(PRODUCT, np.eye(5), dtype), ("y",), ("x",)), list[int]()
+
+    def pull(dys: Any) -> Any:
+        counts.append(len(dys["y"]))
+        return matrix.pull(dys)
+
+    sparsity = by_rows(find(matrix, go_on), go_on)
+    nonzeros(replace(matrix, pull=pull), sparsity, go_on)
+    assert sum(counts) == sparsity.products + random_products
+
+
+def test_a_coloring_that_takes_much_memory_is_refused():
+    every, zero = np.arange(40_000), np.zeros(40_000, int)
+    slots = (("x", every.shape),)
+    first, second = (Subject("op", (), order, slots, slots) for order in (1, 2))
+    arrow = pattern(first, np.concatenate([every, every]), np.concatenate([every, zero]), {})
+    with pytest.raises(Unprocessable, match="too many"):
+        by_rows(arrow, go_on)
+    assert colored(arrow, go_on, has_columns=True).products == 2
+    both = arrow.joined(pattern(first, zero, every, {}))
+    with pytest.raises(Unprocessable, match="too many"):
+        colored(both, go_on, has_columns=True)
+    assert colored(replace(both, of=second), go_on, has_columns=False).products == 2
 
 
 def test_numbers_too_coarse_to_verify_are_refused():
