@@ -31,6 +31,7 @@ VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
 JUDGED = ("tests/gradcheck/test_judged.py",)
 SERVERS = ("tests/servers/test_planted_gradients.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
+SPARSITY = ("tests/gradcheck/test_declared_sparsity.py",)
 DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SEEDS = ("tests/gradcheck/test_trust.py", "-k", "few_seeds")
@@ -163,6 +164,9 @@ MUTANTS = (
     ),
     Mutant("smoothness.py", "FIRST_ZERO = 16, 11", "FIRST_ZERO = 16, 17", tests=DECLARATIONS),
     Mutant("smoothness.py", "ROUNDINGS, MOVES = 256.0", "ROUNDINGS, MOVES = 1e14", tests=DECLARATIONS),
+    Mutant("checks/sparsity.py", "if pattern is not None:", "if pattern is None:", tests=SPARSITY),
+    Mutant("checks/sparsity.py", "except (Missed, OpFailed) as", "except OpFailed as", tests=SPARSITY),
+    Mutant("checks/sparsity.py", '"fail", f"the declared', '"pass", f"the declared', tests=SPARSITY),
     Mutant("checks/declarations.py", "*choices.of_no_example(op, options.seed)", "", tests=DECLARATIONS),
     Mutant("checks/declarations.py", "DRAWN, ALONE = 2, 12", "DRAWN, ALONE = 2, 0", tests=DECLARATIONS),
     Mutant("checks/declarations.py", '"fail" if target.options.strict_claims', '"pass" if True', tests=DECLARATIONS),

@@ -204,6 +204,11 @@ def test_keys_own_what_they_make_and_room_is_bounded(start: Any, plugin_folders:
         assert kept == sorted(kept)  # the oldest have gone
         assert 0 < sum(kept) < len(names)
         assert is_kept(two, small)
+        # Who has more than half of the room keeps it no longer than by default.
+        for headers, name, status in ((one, names[-1], 422), (two, small, 200)):
+            path = f"/v1/linearizations/{name}"
+            renewed = client.patch(path, content=b'{"expires_s": 3000}', headers={**JSON, **headers})
+            assert renewed.status_code == status
         sparse = {"inputs": {"x": [1.0, 2.0, 3.0]}, "sparse": "coo"}
         made = client.post("/v1/ops/square/jacobian", json=sparse, headers=one).json()["sparsity"]
         for headers, status in ((one, 200), (two, 404), (two, 404)):

@@ -91,6 +91,12 @@ def test_a_hessian(plugged: httpx.Client, selected: dict[str, Any]):
         assert about["colors"] <= 3
 
 
+def test_a_hessian_that_is_not_symmetric(plugged: httpx.Client):
+    at = {"inputs": {"x": X[:4].tolist(), "z": X[4:8].tolist()}}
+    found = ask(plugged, "skewed", "hessian", **at, sparse="coo")
+    assert agrees(found["hessian"], ask(plugged, "skewed", "hessian", **at)["hessian"]) > 0
+
+
 def test_an_answer_in_safetensors(plugged: httpx.Client):
     for form, index in (("coo", "rows"), ("csr", "indptr")):
         response = plugged.post("/v1/ops/stencil/jacobian", json={**AT, "sparse": form}, headers={"accept": BINARY})
@@ -122,18 +128,21 @@ def test_a_missed_nonzero_is_an_error(plugged: httpx.Client):
 def test_a_sparsity_that_misses_a_nonzero_at_another_point(plugged: httpx.Client):
     # At x = 0, a client sees no path from a to r.
     zeros = {"inputs": {"x": [0.0] * N, "a": 0.25, "k": 1}}
-    about = sparsity(plugged, **zeros, pattern={**PATTERN, "r": {"x": R_BY_X}})
+    more = {"rows": [*R_BY_X["rows"], 1], "columns": [*R_BY_X["columns"], N - 1]}
+    about = sparsity(plugged, **zeros, pattern={**PATTERN, "r": {"x": more}})
     found = problem(post(plugged, "stencil", "jacobian", **AT, sparse="coo", sparsity=about["id"]), 422)
     assert "misses a nonzero at this point" in found["detail"]
-    # Without its id, the service finds the others.
+    # Without its id, the service finds the others, and keeps those of both points.
     again = ask(plugged, "stencil", "jacobian", **AT, sparse="coo")
     assert again["sparsity"] != about["id"]
-    agrees(again["jacobian"], ask(plugged, "stencil", "jacobian", **AT)["jacobian"])
+    count = agrees(again["jacobian"], ask(plugged, "stencil", "jacobian", **AT)["jacobian"])
+    assert count == about["nonzeros"] + N - 1
 
 
 def test_an_elementwise_op_has_diagonals(client: httpx.Client):
     about = sparsity(client, "square", inputs={"x": [[1.0, 2.0], [0.0, -1.0]]})
     assert (about["nonzeros"], about["colors"]) == (4, 1)
+    assert about["id"] != sparsity(client, "log1pexp", inputs={"x": [[1.0, 2.0], [0.0, -1.0]]})["id"]
     assert sparsity(client, "square", inputs={"x": []})["colors"] == 0
     found = ask(client, "square", "jacobian", inputs={"x": []}, sparse="csr")["jacobian"]["y"]["x"]
     assert (found["shape"], found["indptr"]["data"]) == ([0, 0], [0])

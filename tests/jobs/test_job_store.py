@@ -3,9 +3,10 @@
 import multiprocessing
 import os
 import resource
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_an_idempotency_key_finds_the_same_job(tmp_path: Path) -> None:
 def test_parts_of_an_answer_are_there_before_it(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         name = store.add("", REQUEST).id
-        claim = claimed(store)
+        claim, alone = claimed(store), store.counts()["bytes"]
         parts = [PartOfAnswer(first, 10, DONE._replace(body=b"%d" % first)) for first in (0, 10)]
         for part in parts:
             store.add_part(claim, part)
@@ -143,6 +144,7 @@ def test_parts_of_an_answer_are_there_before_it(tmp_path: Path) -> None:
         store.note(claim, Progress(20, 40))
         assert store.states([name], "")[0].progress == (20, 40)
         before = store.counts()["bytes"]
+        assert before - alone > sum(len(part.answer.body) for part in parts)
         assert [store.part(name, "", point)[1] for point in (0, 9, 10, 20)] == [parts[0], parts[0], parts[1], None]
         with pytest.raises(NotFound):
             store.part(name, "other", 0)
@@ -154,12 +156,20 @@ def test_parts_of_an_answer_are_there_before_it(tmp_path: Path) -> None:
         assert store.counts()["bytes"] > BOUNDS.overhead + sum(len(part.answer.body) for part in parts)
         store.cancel(name, "")
         assert store.counts()["bytes"] == BOUNDS.overhead < before
+        assert rows_of(tmp_path, "parts") == 0
         other = claimed_after(store, REQUEST)
         store.add_part(other, parts[0])
         store.cancel(other.id, "")
         assert store.counts()["bytes"] == 2 * BOUNDS.overhead
+        assert rows_of(tmp_path, "parts") == 0
         store.add_part(other, parts[1])
         assert store.part(other.id, "", 10)[1] is None
+
+
+def rows_of(folder: Path, table: str) -> int:
+    """Return how many rows a table of the file of jobs has."""
+    with closing(sqlite3.connect(folder / "jobs.sqlite3")) as db:
+        return db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
 def claimed_after(store: JobStore, request: JobRequest) -> Claim:
@@ -180,6 +190,9 @@ def test_keys_take_turns_and_see_only_their_own(tmp_path: Path) -> None:
         for work in (store.cancel, store.answer, lambda name, key: store.states([name], key)):
             with pytest.raises(NotFound):
                 work(first[0], "two")
+        # Those that run are not before it in the line.
+        waiting = [store.add("three", REQUEST).id for _ in range(2)]
+        assert store.states(waiting, "three")[1].position == 2
 
 
 def test_no_more_jobs_run_than_are_allowed(tmp_path: Path) -> None:
