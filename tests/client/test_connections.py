@@ -267,11 +267,17 @@ def test_other_transports_are_used(service: Service) -> None:
         assert client.op("square").forward(3.0).outputs["y"] == 9
 
 
-def test_a_proxy_in_the_environment_is_used(monkeypatch, raw_server) -> None:
+def test_a_proxy_in_the_environment_is_used(client_of, monkeypatch, raw_server) -> None:
     proxy = raw_server(OK)
-    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, proxy.url.replace("//", "//me:s%20t@"))
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with pullback.Client("http://elsewhere.example") as client:
+    with client_of("http://elsewhere.example/under") as client:
         assert client.ops() == []
-    assert proxy.heads[0].startswith(b"GET http://elsewhere.example/v1/ops HTTP/1.1\r\n")
+    with client_of("https://elsewhere.example") as client, pytest.raises(pullback.CannotConnect):
+        client.ops()
+    plain, tunnel = proxy.heads
+    assert plain.startswith(b"GET http://elsewhere.example/under/v1/ops HTTP/1.1\r\nHost: elsewhere.example\r\n")
+    assert tunnel.startswith(b"CONNECT elsewhere.example:443 HTTP/1.1\r\nHost: elsewhere.example:443\r\n")
+    assert all(b"\r\nProxy-Authorization: Basic bWU6cyB0\r\n" in head for head in proxy.heads)

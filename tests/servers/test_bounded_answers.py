@@ -14,6 +14,7 @@ from pullback.cli import main
 from pullback.errors import BadAnswer, TimedOut
 from pullback.servers.json_server import JsonServer
 from pullback.servers.model import MAX_SLOTS
+from tests.client.raw_servers import RawServer
 from tests.servers.http_servers import served, umbridge
 
 TIMEOUT_S, DRIP_S = 1.0, 0.2
@@ -93,3 +94,12 @@ def test_a_fault_of_the_server_is_called_so(output: Any, fault: str, monkeypatch
     assert fault in out
     assert "fault of the checker" not in out
     assert "out of time" not in out
+
+
+def test_a_server_gets_the_credentials_of_its_url_and_no_header_of_pullback() -> None:
+    there = RawServer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    with contextlib.ExitStack() as stack, JsonServer(there.url.replace("//", "//me:s%20t@"), TIMEOUT_S) as server:
+        stack.callback(there.stop)
+        assert [server.get("/Info"), server.post("/Evaluate", {})] == [{}, {}]
+    assert all(b"\r\nAuthorization: Basic bWU6cyB0\r\n" in head for head in there.heads)
+    assert not any(b"Pullback-" in head for head in there.heads)
