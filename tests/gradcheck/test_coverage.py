@@ -1,5 +1,6 @@
 """A verdict "pass" means that enough was compared."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import tensorflow as tf
 from app.autodiff.binding import bind
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.outside import NOTE
+from app.gradcheck.places import merge
 from app.gradcheck.verify import verify
 from app.tensors.json import decode
 from ops import Array, custom_gradient
+from pullback.documents import written
 from pullback.findings import Coverage
 from pullback.gradcheck.numeric import Slopes, Status
 from pullback.gradcheck.slope_comparison import add_slopes
@@ -79,6 +82,19 @@ def test_shares_are_sums_by_check_order_and_dtype() -> None:
         Coverage("derivative", 1, "float64", points=16, compared=7, digits={3: 1, 12: 5}),
         Coverage("second", 2, "float64", points=3, compared=3),
     ]
+
+
+def test_findings_of_one_cause_are_one_entry_with_their_sums() -> None:
+    counts = [
+        {"points": 10, "evaluations": 3, "inconclusive": {"kink": 4}, "digits": {12: 4}},
+        {"points": 5, "evaluations": 2, "inconclusive": {"kink": 1, "jump": 1}, "digits": {12: 1, 3: 1}},
+    ]
+    places = [replace(HERE, dtype=dtype) for dtype in ("float64", "float32")]
+    findings = [Finding(p, "fail", f"bad in {p.dtype}", **more) for p, more in zip(places, counts, strict=True)]
+    [found] = written(merge([each.entry({}, "cpu", 0.5) for each in findings]))
+    assert (found["points"], found["compared"], found["evaluations"], found["seconds"]) == (15, 9, 5, 1.0)
+    assert (found["inconclusive"], found["digits"]) == ({"kink": 5, "jump": 1}, {"12": 5, "3": 1})
+    assert [place["dtype"] for place in found["places"]] == ["float64", "float32"]
 
 
 def compared(analytic: Any, numeric: Any, allowed: Any, **more: Any) -> Any:
