@@ -148,7 +148,7 @@ def _loops() -> Iterator[tuple[str, Loop]]:
         yield f"order {order}", Loop(lists, "gradients", "log1pexp", "float64", (3,), fields={"order": order})
     forms = itertools.cycle(NATIVE.values())
     for op, (_, attrs) in OTHERS.items():
-        for operation in ("vjp", "forward", "gradients"):
+        for operation in ("vjp", "gradients" if op < "s" else "forward"):
             yield f"{op} {operation}", Loop(next(forms), operation, op, fields={"attrs": attrs}, names=None)
         binary, _ = PROTOCOLS["inference in binary" if op < "s" else "inference"]
         yield f"{op} inference", Loop(binary, "forward", op, fields={"attrs": attrs}, names=None)

@@ -35,7 +35,13 @@ def check_taken(both: Both, loop: Loop) -> None:
         both.same(*(loop.request(1000 + number) for number in range(SHARE)))
 
 
-@pytest.mark.parametrize("name", LOOPS)
+# The others take long: ops of rows and of whole calls, and the second dtype of a protocol.
+BRIEF = [name for name, loop in LOOPS.items() if loop.names is not None and not name.endswith("float64")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.slow) for name in LOOPS]
+)
 def test_a_loop_is_taken(both: Both, name: str):
     loop = LOOPS[name]
     check_taken(both, loop)
