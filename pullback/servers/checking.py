@@ -28,6 +28,7 @@ SMALL = 1e-2
 """The relative difference below which the tolerance of a solver may be the cause."""
 PROPERTY_CHECKS = {
     "determinism": properties.determinism,
+    "subset": properties.subset,
     "linearity": properties.linearity,
     "adjoint": properties.adjoint,
     "symmetry": properties.symmetry,

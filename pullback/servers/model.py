@@ -73,6 +73,8 @@ class Model(Protocol):
     has_hessian: bool
     one_by_one: bool
     """Whether a request is for the derivative of one output with respect to one input."""
+    takes_subsets: bool
+    """Whether a request names the inputs of its gradients: any of them."""
     is_energy: bool
     """Whether the Jacobian of the gradient is computed from the gradients, and compared with its transpose."""
 

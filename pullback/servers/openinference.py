@@ -38,7 +38,7 @@ DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 class OpenInferenceModel:
     """A pair of models of a server that speaks the Open Inference Protocol."""
 
-    one_by_one, has_jvp, has_hessian, is_energy = False, False, False, False
+    one_by_one = takes_subsets = has_jvp = has_hessian = is_energy = False
 
     def __init__(self, server: JsonServer, name: str, parameters: Mapping[str, Any]) -> None:
         """Read the metadata of both models; raise ``BadArgument`` if the server has no such pair."""

@@ -15,7 +15,7 @@ LEAST = 5
 TAYLOR_STEPS = 3
 NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
-PROPERTIES = ("determinism", "linearity", "adjoint", "symmetry", "second")
+PROPERTIES = ("determinism", "subset", "linearity", "adjoint", "symmetry", "second")
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
 TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
@@ -46,6 +46,7 @@ class Plan:
         """Return the checks of the plan for which the model has what they need."""
         own = ["derivative", *(PROPERTIES if self.has_properties else ())]
         lacks = {
+            "subset": not model.takes_subsets or len(model.inputs) == 1,
             "adjoint": not model.has_jvp,
             "symmetry": not (model.has_hessian or model.is_energy),
             "second": not model.has_hessian,
@@ -60,6 +61,7 @@ class Plan:
         of_check = {
             "derivative": self._moves(model, inputs),
             "determinism": 1 + gradients,
+            "subset": outputs * inputs,
             "linearity": 2 * gradients,
             "adjoint": tangents,
             "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,

@@ -1,4 +1,7 @@
-"""What holds for every derivative, whatever its values: it repeats itself, is linear, adjoint and symmetric."""
+"""What holds for every derivative, whatever its values.
+
+It repeats itself, does not depend on what else is asked for, and is linear, adjoint and symmetric.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +37,17 @@ def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerance
         note = f"; not bit for bit: numbers differ by up to {largest:.1g} of the largest, as the noise of a solver does"
         finding = replace(finding, sentence=finding.sentence + note)
     yield finding
+
+
+def subset(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+    """Ask for the gradient in each input alone: the same as in all, or a difference that a tolerance explains."""
+    for slot in samples[0].inputs:
+        comparison = Comparison(replace(place, input=slot.name), tolerances)
+        for sample in samples:
+            for pair, dx in gradients(meter, sample.point, sample.cotangents, [slot]).items():
+                allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.gradients[pair]))
+                comparison.add(dx, sample.gradients[pair], allowed, key=("gradients", slot.name))
+        yield comparison.finding(f"d{slot.name}, asked for alone,", f"d{slot.name} of a request for all inputs")
 
 
 def _difference(one: Array, other: Array) -> float:

@@ -34,6 +34,6 @@ def scope(plan: Plan, evaluations: int, points: int) -> str:
     rest = (
         ""
         if plan.has_properties
-        else (" Linearity, adjoint, symmetry, determinism and the second order were not checked.")
+        else (" Subsets, linearity, adjoint, symmetry, determinism and the second order were not checked.")
     )
     return f"{spent} {shown} {noise}{rest} What happens at other points, and at kinks, is not shown."

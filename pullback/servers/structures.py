@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
 class StructureModel(ABC):
     """The energy of a structure at ``positions`` (N, 3) and ``cell`` (3, 3), by a calculator that ``compute`` calls."""
 
-    one_by_one = has_jvp = has_hessian = False
+    one_by_one = takes_subsets = has_jvp = has_hessian = False
     is_energy = True
 
     def __init__(self, name: str, positions: Array, cell: Array, *, has_stress: bool) -> None:

@@ -30,6 +30,7 @@ class FunctionModel:
     """The Hessian of the only number of the only output in the only input."""
     has_jvp: bool = False
     one_by_one: bool = True
+    takes_subsets: bool = False
     is_energy: bool = False
     name: str = "model"
     calls: list[str] = field(default_factory=list)
@@ -47,8 +48,8 @@ class FunctionModel:
 
     def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
         found = {}
+        self.calls += ["vjp"] * (len(inputs) if self.one_by_one else 1)
         for name in inputs:
-            self.calls.append("vjp")
             jacobian = self.jacobians(point.inputs)[output, name]
             found[name] = self.spoil_vjp(jacobian.T @ cotangent, cotangent)
         return found

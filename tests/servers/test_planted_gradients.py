@@ -1,12 +1,13 @@
 """Right gradients pass and planted wrong ones fail, whatever the budget; the noise of a solver is not blamed."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from pullback.dtypes import Array
-from pullback.servers.model import Slot
+from pullback.servers.model import Arrays, Point, Slot
 from tests.servers.models import (
     PRODUCTS,
     QUARTIC,
@@ -78,6 +79,24 @@ def test_a_random_gradient_is_not_deterministic() -> None:
     rng = np.random.default_rng(0)
     model = replace(QUARTIC, spoil_vjp=lambda dx, dy: dx * rng.uniform(0.9, 1.1), calls=[])
     assert "determinism" in failed(check(model))
+
+
+def test_a_gradient_in_one_input_alone_fails() -> None:
+    """Of two inputs, a request may name one."""
+
+    @dataclass
+    class Subsets(FunctionModel):
+        wrong_alone: float = 1.0
+
+        def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
+            factor = self.wrong_alone if list(inputs) == ["x1"] else 1.0
+            return {name: factor * dx for name, dx in super().vjp(point, output, cotangent, inputs).items()}
+
+    shared = (PRODUCTS.f, PRODUCTS.jacobians, PRODUCTS.inputs, PRODUCTS.outputs)
+    right = Subsets(*shared, one_by_one=False, takes_subsets=True)
+    entries = {entry["check"]: entry for entry in check(right)["checks"]}
+    assert entries["subset"]["verdict"] == "pass"
+    assert failed(check(replace(right, wrong_alone=1.001, calls=[]))) == {"subset"}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -161,7 +180,7 @@ def test_an_inconclusive_number_is_no_pass() -> None:
 def test_the_scope_says_what_is_not_shown() -> None:
     assert "chosen at random" in check(planted(), 5)["scope"]
     assert (
-        "Linearity, adjoint, symmetry, determinism and the second order were not checked"
+        "Subsets, linearity, adjoint, symmetry, determinism and the second order were not checked"
         in check(planted(), 5)["scope"]
     )
     assert "noise of values and gradients was measured" in check(planted(), 1000)["scope"]
