@@ -98,3 +98,23 @@ def test_a_number_that_is_in_no_leaf_or_in_two_makes_no_template(ask: Ask):
             other.start = one.start
         with pytest.raises(NotCacheable):
             template(candidate)
+
+
+BASE64 = b'{"inputs":{"x":{"dtype":"float64","shape":[1],"base64":"%b"}},"dtype":"float64"%b}'
+ROWS = b'{"inputs":{"x":[0.5,1.5]},"tangents":{"x":[[0.5,1.0],[1.5,2.0]]},"batched":true}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("square/forward", BASE64 % (b"AAAAAAAA8D8\\u003d", b"")),
+        ("square/forward", BASE64 % (b"AAAAAAAA8D8=", b',"encoding":"fl\\u0061t"')),
+        ("safe_norm/jvp", ROWS),
+    ],
+    ids=["base64 with an escape", "base64 behind an escape", "directions of a row"],
+)
+def test_what_has_no_template(ask: Ask, path: str, body: bytes):
+    candidate = ask(post(f"/v1/ops/{path}", body))
+    assert candidate.exchange
+    with pytest.raises(NotCacheable):
+        template(candidate)
