@@ -36,14 +36,14 @@ class Exchange:
         """Start before the first byte; the caller takes the content of a stream in parts."""
         self.parser = ResponseParser()
         self.is_stream = is_stream
-        self.arrived: asyncio.Future[None] = loop.create_future()
-        """Wakes the caller who waits for the next part."""
+        self.arrived: asyncio.Future[None] | None = None
+        """Wakes the caller who waits for the next part of a stream."""
         self.ended: asyncio.Future[None] = loop.create_future()
         self.error: Exception | None = None
 
     def wake(self) -> None:
         """Wake the caller who waits for the next part."""
-        if not self.arrived.done():
+        if self.arrived is not None and not self.arrived.done():
             self.arrived.set_result(None)
 
     def end(self, error: Exception | None = None) -> None:
