@@ -25,7 +25,7 @@ from app.runtime.modes import Key, KeyedArrays
 from app.runtime.owned_cache import OwnedCache
 from ops import Array, Mode, Op
 
-# The most rows of a call, and how many take as long as one if they are short vectors, or anything small.
+# The most rows of a call; the most numbers of a call whose rows are vectors; the most rows of a call of other tensors.
 ROWS, SHORT, SMALL_ROWS = 64, 1 << 10, 16
 # The most numbers in the leaves of a call, and the most multiply-adds. Up to these, padding adds a few percent to the
 # time of a lone request, from its arrival to its response.
@@ -88,8 +88,8 @@ class PaddedRows:
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for several members, which have at most ``length`` rows together.
 
-        All have equal number attributes, and equal inputs that all rows use. Raises ``NotPackable`` before the trial,
-        if rows depend on each other, or if a result has another shape; and whatever ``modes.run`` raises.
+        All have equal number attributes, and equal inputs that all rows use. Raises ``NotPackable`` if the trial has
+        not run, if rows depend on each other, or if a result has another shape; and whatever ``modes.run`` raises.
         """
         if self.why_not != "":
             raise NotPackable(self.why_not)

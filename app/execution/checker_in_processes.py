@@ -60,9 +60,9 @@ class CheckerInProcesses:
             begun.put_nowait(None)
 
     async def _try(self, check: Check, begin: Callable[[Step], None], *, is_last: bool) -> bool:
-        """Run the steps in a process; unless this ``is_last``, return ``False`` if others may have ended it.
+        """Run the steps in a process. Return ``False`` if something other than the op may have ended the process.
 
-        The last one runs alone, so that only its op can end it.
+        The last try runs alone, so that only its op can end the process.
         """
         page, run = self.pages.get(check.job.op.partition(".")[0]), _Run(check, self.pool, begin, is_last)
         try:

@@ -38,8 +38,9 @@ class Wanted:
     """What to differentiate: the order, the cotangents (``None`` for ones), and with respect to what.
 
     Without ``tangents``, the derivatives are those with respect to each number of the inputs ``wrt``; with tangents,
-    the only one is that along them. They are also the v of the second order, which is 1 in ``wrt`` without them. With
-    ``claim``, what the gradient claims to be takes the place of the op. ``work`` is the most numbers to evaluate.
+    the only one is that along them. At the second order they are v; without them, v is 1 in ``wrt`` and 0 elsewhere.
+    With ``claim``, the function that the author claims for the gradient takes the place of the op. ``work`` is the most
+    numbers to evaluate.
     """
 
     order: Literal[1, 2]

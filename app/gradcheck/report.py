@@ -131,7 +131,7 @@ class Step:
         return [array for entry in self.entries if isinstance(entry, Recorded) for array in entry.arrays]
 
     def _findings(self) -> Iterator[Finding]:
-        """Yield the findings; what the op has changed for all ops is one, and is restored before anything else runs."""
+        """Yield the findings. If the op changes what all ops share, restore it at once, and yield a finding on it."""
         for finding in self._checked():
             yield from self._changes()
             yield finding
@@ -179,8 +179,8 @@ class Step:
 class Report:
     """The findings on one op.
 
-    ``broken`` has the targets for which no other check counts, each with the check that fails: contract at the first
-    order, or mutation.
+    ``broken`` maps the id of a target to the check that failed there, contract at the first order or mutation: the
+    other checks of the target do not count.
     """
 
     op: Op

@@ -15,7 +15,7 @@ from pullback.servers.sample import vectors
 STEP = 2.0**-8
 """How far numbers of inputs move, as a fraction of them, to show how sensitive the outputs are."""
 SMOOTH = 0.5
-"""How far half of the step may be from half of the change, as a fraction of it: more is noise, and has no size."""
+"""How far twice the change at half the step may be from the change at the whole step, as a fraction of it: more is noise."""
 WIDE = 32
 """The bits of the narrowest dtype that has room for such units."""
 
@@ -54,7 +54,10 @@ def _sizes(meter: Meter, point: Point, values: Arrays, rng: np.random.Generator)
 
 
 def _size(y: Array, change: Array, of_half: Array) -> Array:
-    """Return the size of values that change by these. Those that do not, or are noise, are as large as the smallest."""
+    """Return the size of each value, from its changes at the whole and at half the step.
+
+    A value whose change is 0 or noise has its own size, or the smallest of the others if that is larger.
+    """
     size = np.fmax(np.abs(y), np.abs(change) / STEP)
     moves = (np.abs(change - 2 * of_half) <= SMOOTH * np.abs(change)) & (np.abs(change) > STEP**2 * np.abs(y))
     return np.where(moves, size, np.fmax(np.abs(y), np.min(size, where=moves, initial=np.inf))) if moves.any() else size

@@ -1,4 +1,7 @@
-"""The checks, one module each; ``docs/gradient-checks.md`` lists what each catches."""
+"""The checks, one module each; ``docs/gradient-checks.md`` lists what each catches.
+
+Where a check compares numbers, ``pullback.gradcheck.verdict.Comparison`` decides; the rest decide by themselves.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 

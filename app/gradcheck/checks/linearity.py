@@ -24,7 +24,7 @@ from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Comparison, Finding, Place
 
 NAME = "linearity"
-# The error of each vjp of a sum is that of the sample's vjp, times its weight and the ratio of the cotangents.
+# How much larger the error of a sum of vjps may be than that of the sample's vjp: weights times larger cotangents.
 RATIO = 20
 # Powers of two, which round nothing; smaller ones where numbers overflow soon.
 POWERS, POWERS_IN_HALF = (20, 40), (3,)
