@@ -42,7 +42,7 @@ class Program:
 
     Its leaves are the inputs, the number attributes and the seeds of each transform. Its results are those of the last
     transform and of the levels ``kept``, of which 0 has the op's outputs. If ``batched``, the seeds of the last
-    transform and their results have a leading axis. Programs that differ only in ``turn`` are traced separately.
+    transform and their results have a leading axis. Programs that differ only in ``retrace`` are traced separately.
     Make it with ``program_of``: a program is equal only to itself, so that it is found fast as a key.
     """
 
@@ -52,7 +52,7 @@ class Program:
     transforms: tuple[Transform, ...] = ()
     kept: tuple[int, ...] = ()
     batched: bool = False
-    turn: int = 0
+    retrace: int = 0
 
     @property
     def reference(self) -> Reference:

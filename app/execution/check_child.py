@@ -17,7 +17,7 @@ from typing import NoReturn
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import COLLECTED, build, registered, registry_of
 from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
-from app.execution.check_steps import Check, CheckerInService
+from app.execution.check_steps import CheckerInService, OpChecks
 from app.execution.engine import Engine
 from app.execution.sources import is_code
 from app.gradcheck.report import Recorded, Step
@@ -163,7 +163,7 @@ class _Child:
             for i, step in enumerate(report.steps):
                 step.publish = partial(self._publish, i)
             self.send(Planned(report.outline))
-            await self._run_steps(engine, Check(order.job, report, order.limits, order.owner))
+            await self._run_steps(engine, OpChecks(order.job, report, order.limits, order.owner))
         except DeadlinePassed:
             return None  # the service knows the time
         except PullbackError as error:
@@ -173,23 +173,23 @@ class _Child:
             return InternalError("the service failed; its log has the details")
         return None
 
-    async def _run_steps(self, engine: Engine, check: Check) -> None:
+    async def _run_steps(self, engine: Engine, checks: OpChecks) -> None:
         """Run the steps, until one does not stop in time: the next would only wait for it."""
         last, began = None, 0.0
-        async with aclosing(CheckerInService(engine.scheduler).steps(check)) as running:
+        async with aclosing(CheckerInService(engine.scheduler).steps(checks)) as running:
             async for step in running:
                 if last is not None:
-                    self._leave(check, last, began)
+                    self._leave(checks, last, began)
                     if not last.has_ended and not await _is_idle(engine):
                         return
                 last, began = step, time.monotonic()
                 JOURNAL.clear()
-                self.send(Began(check.report.steps.index(step)))
+                self.send(Began(checks.report.steps.index(step)))
         if last is not None:
-            self._leave(check, last, began)
+            self._leave(checks, last, began)
 
-    def _leave(self, check: Check, step: Step, began: float) -> None:
-        self.send(Left(check.report.steps.index(step), step.has_ended, step.cure, time.monotonic() - began))
+    def _leave(self, checks: OpChecks, step: Step, began: float) -> None:
+        self.send(Left(checks.report.steps.index(step), step.has_ended, step.cure, time.monotonic() - began))
 
     def _publish(self, step: int, entry: findings.Check | Recorded) -> None:
         self.send(Found(step, entry))

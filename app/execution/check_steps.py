@@ -46,8 +46,8 @@ class Limits(NamedTuple):
 
 
 @dataclass
-class Check:
-    """A check that can run: its job, the report that its steps fill, and its owner in the queues."""
+class OpChecks:
+    """The checks of an op, which can run: their job, the report that the steps fill, and the owner in the queues."""
 
     job: Job
     report: Report
@@ -64,10 +64,10 @@ class Check:
 class Checker(Protocol):
     """Runs checks."""
 
-    def steps(self, check: Check) -> AsyncGenerator[Step]:
-        """Run the steps of a check, in the order of ``in_order``; yield each before it runs.
+    def steps(self, checks: OpChecks) -> AsyncGenerator[Step]:
+        """Run the steps of an op's checks, in the order of ``in_order``; yield each before it runs.
 
-        A step that does not end in time is left unfinished. Raises the ``PullbackError`` that ends the whole check.
+        A step that does not end in time is left unfinished. Raises the ``PullbackError`` that ends all of them.
         """
         ...
 
@@ -78,10 +78,10 @@ class CheckerInService:
 
     scheduler: Scheduler
 
-    async def steps(self, check: Check) -> AsyncGenerator[Step]:
+    async def steps(self, checks: OpChecks) -> AsyncGenerator[Step]:
         """Run the steps: see ``Checker``."""
-        limits = check.limits.of_op()
-        for step in in_order(check.report):
+        limits = checks.limits.of_op()
+        for step in in_order(checks.report):
             if time.monotonic() >= limits.until:
                 step.cure = limits.cure
                 continue
@@ -89,5 +89,5 @@ class CheckerInService:
             deadline, step.cure = limits.step()
             with suppress(DeadlinePassed):
                 await self.scheduler.run(
-                    step.run, queue="check", deadline=deadline, owner=check.owner, counters=check.counters
+                    step.run, queue="check", deadline=deadline, owner=checks.owner, counters=checks.counters
                 )

@@ -10,7 +10,7 @@ from app.errors import Overloaded
 from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_pool import LATE_S, CheckPool
 from app.execution.check_process import CheckProcess
-from app.execution.check_steps import Check
+from app.execution.check_steps import OpChecks
 from app.gradcheck.report import Step
 from app.runtime.forks import BROKEN, ending_of
 from pullback.gradcheck.reproduction import Reproduction
@@ -26,15 +26,15 @@ class CheckerInProcesses:
     pool: CheckPool
     pages: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
-    async def steps(self, check: Check) -> AsyncGenerator[Step]:
+    async def steps(self, checks: OpChecks) -> AsyncGenerator[Step]:
         """Run the steps in a process, which does not wait for the consumer of this generator.
 
         If the process ends, this is the finding of the step, and the others are left out.
         """
-        if not check.report.steps:
+        if not checks.report.steps:
             return
         begun = asyncio.Queue[Step | None]()
-        run = asyncio.create_task(self._run(check, begun))
+        run = asyncio.create_task(self._run(checks, begun))
         try:
             while (step := await begun.get()) is not None:
                 yield step
@@ -43,7 +43,7 @@ class CheckerInProcesses:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
 
-    async def _run(self, check: Check, begun: asyncio.Queue[Step | None]) -> None:
+    async def _run(self, checks: OpChecks, begun: asyncio.Queue[Step | None]) -> None:
         """Run the steps; put each into ``begun`` when it first begins, and ``None`` at the end."""
         known = set[Step]()
 
@@ -53,31 +53,31 @@ class CheckerInProcesses:
                 begun.put_nowait(step)
 
         try:
-            if not await self._try(check, begin, is_last=False):
-                check.report.reset()
-                await self._try(check, begin, is_last=True)
+            if not await self._try(checks, begin, is_last=False):
+                checks.report.reset()
+                await self._try(checks, begin, is_last=True)
         finally:
             begun.put_nowait(None)
 
-    async def _try(self, check: Check, begin: Callable[[Step], None], *, is_last: bool) -> bool:
+    async def _try(self, checks: OpChecks, begin: Callable[[Step], None], *, is_last: bool) -> bool:
         """Run the steps in a process. Return ``False`` if something other than the op may have ended the process.
 
         The last try runs alone, so that only its op can end the process.
         """
-        page, run = self.pages.get(check.job.op.partition(".")[0]), _Run(check, self.pool, begin, is_last)
+        page, run = self.pages.get(checks.job.op.partition(".")[0]), _Run(checks, self.pool, begin, is_last)
         try:
-            async with self.pool.process(check.limits.until, alone=is_last) as process:
+            async with self.pool.process(checks.limits.until, alone=is_last) as process:
                 if process is None:
                     return True
-                check = run.check = replace(check, limits=check.limits.of_op())
+                checks = run.checks = replace(checks, limits=checks.limits.of_op())
                 own = page if page is not None and page.suffix == ".py" else None
-                order = Order(self.pool.setup, own, check.job, check.limits, check.owner)
-                await process.order(order, check.limits.until)
+                order = Order(self.pool.setup, own, checks.job, checks.limits, checks.owner)
+                await process.order(order, checks.limits.until)
                 return await run.follow(process)
         finally:
             last = run.running
-            cure = last.cure if last is not None and not last.has_ended else check.limits.cure
-            for step in check.report.steps:
+            cure = last.cure if last is not None and not last.has_ended else checks.limits.cure
+            for step in checks.report.steps:
                 step.cure = step.cure or cure
 
 
@@ -88,7 +88,7 @@ class _Run:
     If the process ends, a run that ``is_last`` reports it in any case.
     """
 
-    check: Check
+    checks: OpChecks
     pool: CheckPool
     begin: Callable[[Step], None]
     is_last: bool
@@ -96,13 +96,13 @@ class _Run:
 
     async def follow(self, process: CheckProcess) -> bool:
         """Keep what the process finds, until the end of the check or of its time; return as ``_try`` does."""
-        steps, limits = self.check.report.steps, self.check.limits
+        steps, limits = self.checks.report.steps, self.checks.limits
         until = min(limits.until, process.load_until)
         while True:
             match await process.receive(until):
                 case Planned(outline):
-                    if outline != self.check.report.outline:
-                        name = self.check.job.op
+                    if outline != self.checks.report.outline:
+                        name = self.checks.job.op
                         self._end("error", f"op {name} has other examples or choices of attributes each time it loads")
                         return True
                 case Began(position):
@@ -115,8 +115,8 @@ class _Run:
                     steps[position].entries.append(entry)
                 case Left(position, has_ended, cure, seconds):
                     steps[position].has_ended, steps[position].cure = has_ended, cure
-                    self.check.counters.executions += 1
-                    self.check.counters.seconds["compute"] += seconds
+                    self.checks.counters.executions += 1
+                    self.checks.counters.seconds["compute"] += seconds
                     until = limits.until
                 case Done(error):
                     if error is not None:
@@ -140,7 +140,7 @@ class _Run:
         if not process.has_begun:
             why = "is stopped, or has ended, each time; try again" if process.has_lost_server else "cannot fork"
             raise Overloaded(f"no process of checks can start: the fork server {why}", retry_after_s=5)
-        op = self.check.job.op
+        op = self.checks.job.op
         at = f" in {process.evaluation}" if process.evaluation else ""
         ending = "a failure of its own code" if status == BROKEN else ending_of(status)
         ending = "SIGSTOP" if process.was_stopped else ending
@@ -149,7 +149,7 @@ class _Run:
             self._end("error", f"the check was ended{at}, because it used more than {self.pool.memory_mb} MiB: {cure}")
         elif process.has_crashed:
             self._end("fail", f"op {op} crashed the process of the check with {ending}{at}", self._command)
-        elif not self.is_last and not self.check.is_late:
+        elif not self.is_last and not self.checks.is_late:
             log.warning("the process of the check of op %s ended with %s: a new one runs the check again", op, ending)
             return False
         else:
@@ -162,7 +162,7 @@ class _Run:
 
     @property
     def _command(self) -> Reproduction:
-        job = self.check.job
+        job = self.checks.job
         command = f"pullback check {job.op} --check {self._step.check} --seed {job.options.seed}"
         return Reproduction(
             command if job.inputs is None and job.attrs is None else "send the same request again", None
@@ -170,12 +170,12 @@ class _Run:
 
     @property
     def _step(self) -> Step:
-        return self.running or self.check.report.steps[0]
+        return self.running or self.checks.report.steps[0]
 
     def _end(self, verdict: Verdict, sentence: str, reproduction: Reproduction | None = None) -> None:
         """End the step that runs with a finding; leave out those after it."""
         self._step.has_begun = True
         self._step.end(verdict, sentence, reproduction=reproduction)
-        for other in self.check.report.steps:
+        for other in self.checks.report.steps:
             if not other.has_ended and other.is_requested:
                 other.end("skipped", f"not run, because the process of the check ended in check {self._step.check}")

@@ -15,7 +15,7 @@ from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
 from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool, Forks
-from app.execution.check_steps import Check, Checker, CheckerInService, Limits
+from app.execution.check_steps import Checker, CheckerInService, Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
@@ -134,7 +134,7 @@ class Engine:
             report = await self.report(run.job, allowed.until, call.owner)
             limits = allowed.within(run.budget_s)
             begun = 0
-            async for _ in self.checker.steps(Check(run.job, report, limits, call.owner, call.counters)):
+            async for _ in self.checker.steps(OpChecks(run.job, report, limits, call.owner, call.counters)):
                 note_progress(begun, len(report.steps))
                 begun += 1
         if report.steps and not report.has_begun and limits is allowed:

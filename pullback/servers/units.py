@@ -15,7 +15,7 @@ from pullback.servers.sample import vectors
 STEP = 2.0**-8
 """How far numbers of inputs move, as a fraction of them, to show how sensitive the outputs are."""
 SMOOTH = 0.5
-"""How far twice the change at half the step may be from the change at the whole step, as a fraction of it: more is noise."""
+"""How far twice the change at half the step may be from that at the whole step, as a fraction of it: more is noise."""
 WIDE = 32
 """The bits of the narrowest dtype that has room for such units."""
 

@@ -11,7 +11,7 @@ from app.execution import check_pool
 from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool
 from app.execution.check_process import ForkServer
-from app.execution.check_steps import Check, Limits
+from app.execution.check_steps import Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.sources import Sources
 from app.gradcheck.job import Job
@@ -63,7 +63,7 @@ def empty_report(checks: tuple[str, ...] = ("contract",)) -> Report:
 async def check(pool: CheckPool, action: str, seconds: float = PATIENCE_S) -> Report:
     """Order an action; return the report."""
     report, limits = empty_report(), Limits(time.monotonic() + seconds)
-    async for _ in CheckerInProcesses(pool).steps(Check(Job(action, OPTIONS), report, limits, "me")):
+    async for _ in CheckerInProcesses(pool).steps(OpChecks(Job(action, OPTIONS), report, limits, "me")):
         pass
     return report
 

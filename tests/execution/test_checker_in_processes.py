@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import Overloaded
 from app.execution.check_pool import CheckPool
-from app.execution.check_steps import OP_BUDGET, Check, Limits
+from app.execution.check_steps import OP_BUDGET, Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, Report
@@ -33,7 +33,7 @@ def test_a_process_that_others_end_is_replaced_by_another(tmp_path: Path, caplog
 def test_who_takes_steps_slowly_holds_no_process() -> None:
     async def test(pool: CheckPool) -> None:
         limits = Limits(time.monotonic() + PATIENCE_S)
-        slow = CheckerInProcesses(pool).steps(Check(Job("nothing", OPTIONS), empty_report(), limits, "me"))
+        slow = CheckerInProcesses(pool).steps(OpChecks(Job("nothing", OPTIONS), empty_report(), limits, "me"))
         await anext(slow)
         assert await check(pool, "nothing")
         assert [step async for step in slow] == []
@@ -49,7 +49,7 @@ def test_a_report_without_steps_needs_no_process() -> None:
     async def test(pool: CheckPool) -> None:
         limits, nothing = Limits(time.monotonic() + PATIENCE_S), Report(OP, OPTIONS)
         job = Job("crash", OPTIONS)
-        assert [step async for step in CheckerInProcesses(pool).steps(Check(job, nothing, limits, "me"))] == []
+        assert [step async for step in CheckerInProcesses(pool).steps(OpChecks(job, nothing, limits, "me"))] == []
 
     in_a_pool(test, server=Refusing)
 
@@ -59,7 +59,7 @@ def test_a_late_step_names_its_own_limit(step_s: float, op_s: float, cure: str) 
     async def test(pool: CheckPool) -> None:
         limits = Limits(time.monotonic() + PATIENCE_S, "the whole", step_s, op_s)
         report = empty_report(("contract", "value"))
-        async for _ in CheckerInProcesses(pool).steps(Check(Job("hang", OPTIONS), report, limits, "me")):
+        async for _ in CheckerInProcesses(pool).steps(OpChecks(Job("hang", OPTIONS), report, limits, "me")):
             pass
         assert [step.cure for step in report.steps] == [cure] * len(report.steps)
         assert verdicts(await check(pool, "nothing")) == []

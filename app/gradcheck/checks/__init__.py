@@ -1,4 +1,4 @@
-"""The checks, one module each; ``docs/gradient-checks.md`` lists what each catches.
+"""The checks, one module each, and ``quick_look``, which two of them use. The docs list what each catches.
 
 Where a check compares numbers, ``pullback.gradcheck.verdict.Comparison`` decides; the rest decide by themselves.
 """

@@ -27,7 +27,7 @@ def check(target: Target) -> Iterator[Finding]:
         evaluation = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors)
         one, leaves = evaluation.program, evaluation.leaves
         fields = one.op, one.dtype, one.static, one.transforms, one.kept, one.batched
-        programs = [program_of((*fields, turn)) for turn in range(RETRACES + 1)]
+        programs = [program_of((*fields, retrace)) for retrace in range(RETRACES + 1)]
         with op_errors(target.op.name):
             runs = (modes.run(program, "graph", leaves, target.options.device) for program in programs)
             first, *others = map(evaluation.finish, runs)

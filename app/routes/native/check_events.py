@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from app.errors import Overloaded, PullbackError, wrong
-from app.execution.check_steps import Check, Limits
+from app.execution.check_steps import Limits, OpChecks
 from app.execution.engine import Engine
 from app.gradcheck import record
 from app.gradcheck.job import Job
@@ -59,13 +59,13 @@ class Requested:
         """Yield the events; steps after the limit are skipped."""
         began = time.monotonic()
         try:
-            checks = list[Check]()
+            of_ops = list[OpChecks]()
             for job in self.jobs:
                 owner = job.op + owner_suffix
                 report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
-                checks.append(Check(job, report, limits, owner, engine.counters(job.op, "checks")))
+                of_ops.append(OpChecks(job, report, limits, owner, engine.counters(job.op, "checks")))
             missing = [{"op": name, "reason": reason} for name, reason in self.unavailable.items()]
-            run = _Run(engine, checks, self.findings)
+            run = _Run(engine, of_ops, self.findings)
             yield {"event": "start", "ops": [job.op for job in self.jobs], "unavailable": missing, "steps": run.count}
             reports = list[Event]()
             async with aclosing(run.events()) as events:
@@ -85,11 +85,11 @@ class Requested:
 class _Run:
     """The checks of a stream, as many at a time as there are processes."""
 
-    def __init__(self, engine: Engine, checks: Sequence[Check], findings: bool) -> None:
+    def __init__(self, engine: Engine, of_ops: Sequence[OpChecks], findings: bool) -> None:
         """Start nothing yet; ``count`` is that of the steps."""
-        self.count = sum(len(check.report.steps) for check in checks)
-        self._engine, self._waiting, self._findings = engine, iter(checks), findings
-        self._pace = Pace([check.report for check in checks], engine.checks_at_once)
+        self.count = sum(len(checks.report.steps) for checks in of_ops)
+        self._engine, self._waiting, self._findings = engine, iter(of_ops), findings
+        self._pace = Pace([checks.report for checks in of_ops], engine.checks_at_once)
         self._done = dict[str, int]()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(MOST_EVENTS)
 
@@ -121,33 +121,33 @@ class _Run:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self) -> None:
-        """Run one check after the other, until none is left; put ``None`` at the end."""
+        """Run the checks of one op after the other, until none is left; put ``None`` at the end."""
         try:
-            for check in self._waiting:
-                await self._run(check)
+            for checks in self._waiting:
+                await self._run(checks)
         finally:
             with suppress(asyncio.QueueFull):  # the consumer looks at the tasks after each event
                 self._events.put_nowait(None)
 
-    async def _run(self, check: Check) -> None:
-        """Run a check, and put its events."""
-        steps, found, put = in_order(check.report), _Found(check), self._events.put
-        async with aclosing(self._engine.checker.steps(check)) as running:
+    async def _run(self, checks: OpChecks) -> None:
+        """Run the checks of an op, and put their events."""
+        steps, found, put = in_order(checks.report), _Found(checks), self._events.put
+        async with aclosing(self._engine.checker.steps(checks)) as running:
             async for step in running:
                 self._pace.begin(step)
-                self._done[check.job.op] = steps.index(step)
+                self._done[checks.job.op] = steps.index(step)
                 for event in found.new(step) if self._findings else ():
                     await put(event)
-                place = {"op": check.job.op, "check": step.check}
+                place = {"op": checks.job.op, "check": step.check}
                 done = {"done": sum(self._done.values()), "steps": self.count}
                 await put({"event": "progress", **place, **done, "left_s": self._left_s})
         for event in found.new() if self._findings else ():
             await put(event)
-        self._done[check.job.op] = len(steps)
-        self._pace.leave(check.report)
-        page = self._engine.registry.pages.get(self._engine.owner(check.job.op))
-        report = await asyncio.to_thread(_document, check.report, page)
-        await self._engine.note(check.job, report)
+        self._done[checks.job.op] = len(steps)
+        self._pace.leave(checks.report)
+        page = self._engine.registry.pages.get(self._engine.owner(checks.job.op))
+        report = await asyncio.to_thread(_document, checks.report, page)
+        await self._engine.note(checks.job, report)
         await put({"event": "report", "report": report})
 
     @property
@@ -160,19 +160,19 @@ def _document(report: Report, page: Path | None) -> Event:
 
 
 class _Found:
-    """The findings of a check as events, each once."""
+    """The findings on an op as events, each once."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, checks: OpChecks) -> None:
         """Start before the first step."""
-        self._check, self._sent = check, set[int]()
+        self._checks, self._sent = checks, set[int]()
 
     def new(self, running: Step | None = None) -> Iterator[Event]:
         """Yield the findings of the steps that have ended since, all but that which runs."""
-        for step in self._check.report.steps:
+        for step in self._checks.report.steps:
             if step is not running and step.has_ended and id(step) not in self._sent:
                 self._sent.add(id(step))
                 for entry in merge(step.reported):
-                    yield {"event": "finding", "op": self._check.job.op, "finding": written(entry)}
+                    yield {"event": "finding", "op": self._checks.job.op, "finding": written(entry)}
 
 
 def _summary(reports: list[Event], seconds: float) -> Event:
