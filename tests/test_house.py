@@ -85,7 +85,7 @@ DEFERRED = {
         "pullback.reports.Report",
         "pullback.reports.Start",
     },
-    "pullback.servers.ase": {"*"},  # the calculator of the user
+    "pullback.server_checks.ase": {"*"},  # the calculator of the user
     "pullback.sparse": {"scipy.sparse"},
     "pullback.torch": {"ml_dtypes"},
 }

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import CannotStart, Overloaded, wrong
-from app.jobs import parts, room
+from app.jobs import parts, quota
 from app.jobs.database import Database
 from app.jobs.records import (
     ENDED,
@@ -78,7 +78,7 @@ class JobStore:
             known = db.execute("SELECT id, digest FROM jobs WHERE key = ? AND idempotency = ?", [key, idempotency])
             if idempotency and (found := known.fetchone()) is not None:
                 return self._same(db, key, found, digest)
-            room.need_room(db, self._bounds, key, size)
+            quota.need_room(db, self._bounds, key, size)
             name = f"{self.name}-{secrets.token_hex(16)}"
             number = db.execute(
                 "INSERT INTO jobs (id, key, idempotency, digest, state, target, headers, size)"
@@ -154,7 +154,7 @@ class JobStore:
             number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
             headers = write_headers(answer.headers)
             new = len(answer.body) + len(headers) + parts.sizes(db, number)
-            room.need_bytes(db, self._bounds, key, new + self._bounds.overhead - size)
+            quota.need_bytes(db, self._bounds, key, new + self._bounds.overhead - size)
             db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
             db.execute(
                 "UPDATE jobs SET status = ?, answer_headers = ? WHERE number = ?", [answer.status, headers, number]
@@ -176,7 +176,7 @@ class JobStore:
             if not self._runs(db, claim):
                 return
             number, key = db.execute("SELECT number, key FROM jobs WHERE id = ?", [claim.id]).fetchone()
-            room.need_bytes(db, self._bounds, key, parts.size(part))
+            quota.need_bytes(db, self._bounds, key, parts.size(part))
             parts.add(db, number, part)
 
     def part(self, name: str, key: str, point: int) -> tuple[State, PartOfAnswer | None]:

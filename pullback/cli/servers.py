@@ -10,9 +10,9 @@ from pullback.cli.values import attribute
 from pullback.errors import BadArgument
 from pullback.gradcheck.verdict import Tolerances
 from pullback.reports import Event, Report
-from pullback.servers.events import DEFAULT_BUDGET, ServerOptions, check_servers
-from pullback.servers.model import as_object
-from pullback.servers.targets import ServerTarget, server_target
+from pullback.server_checks.events import DEFAULT_BUDGET, ServerOptions, check_servers
+from pullback.server_checks.model import as_object
+from pullback.server_checks.targets import ServerTarget, server_target
 
 
 def server_targets(names: Sequence[str]) -> list[ServerTarget]:

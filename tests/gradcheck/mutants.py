@@ -29,7 +29,7 @@ ORDERS = ("tests/gradcheck/test_orders.py",)
 ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
 JUDGED = ("tests/gradcheck/test_judged.py",)
-SERVERS = ("tests/servers/test_planted_gradients.py",)
+SERVERS = ("tests/server_checks/test_planted_gradients.py",)
 COVERAGE = ("tests/gradcheck/test_coverage.py",)
 SPARSITY = ("tests/gradcheck/test_declared_sparsity.py",)
 DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
@@ -50,7 +50,7 @@ class Mutant:
 
     def path(self, root: Path) -> Path:
         """Return the path of the module in a copy of this repository."""
-        packages = ("pullback/gradcheck", "app/gradcheck", "pullback/servers")
+        packages = ("pullback/gradcheck", "app/gradcheck", "pullback/server_checks")
         return next(path for package in packages if (path := root / package / self.module).exists())
 
     def broken(self, code: str) -> str:

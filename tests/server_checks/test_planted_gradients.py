@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
-from pullback.servers.model import Arrays, Point, Slot
-from tests.servers.models import (
+from pullback.server_checks.model import Arrays, Point, Slot
+from tests.server_checks.models import (
     PRODUCTS,
     QUARTIC,
     FunctionModel,

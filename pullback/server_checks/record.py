@@ -7,7 +7,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck.recorded import digest_of, recorded
-from pullback.servers.sample import NOISES, Sample
+from pullback.server_checks.sample import NOISES, Sample
 
 
 def arrays(sample: Sample, units: Mapping[str, Array]) -> Iterator[dict[str, Any]]:

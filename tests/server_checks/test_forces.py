@@ -7,10 +7,10 @@ import pytest
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
-from pullback.servers.ase import factory
-from pullback.servers.model import Point
-from pullback.servers.structures import Numbers, StructureModel
-from tests.servers.models import check, failed
+from pullback.server_checks.ase import factory
+from pullback.server_checks.model import Point
+from pullback.server_checks.structures import Numbers, StructureModel
+from tests.server_checks.models import check, failed
 
 SITES = 1.2 * np.array([[0, 0, 0], [1, 0.2, 0], [0.1, 1, 0.3], [0, 0.2, 1]])
 CELL = np.array([[3.0, 0, 0], [0.4, 3.0, 0], [0, 0.3, 3.0]])

@@ -9,9 +9,9 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck.verdict import Tolerances
-from pullback.servers.checking import ServerReport
-from pullback.servers.model import Arrays, Point, Request, Slot, draw_inputs
-from pullback.servers.plan import plans
+from pullback.server_checks.checking import ServerReport
+from pullback.server_checks.model import Arrays, Point, Request, Slot, draw_inputs
+from pullback.server_checks.plan import plans
 
 Jacobians = Callable[..., dict[tuple[str, str], Array]]
 

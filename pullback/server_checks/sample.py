@@ -9,8 +9,8 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, ModelFailed
 from pullback.gradcheck import floats, noise
 from pullback.gradcheck.scales import are_far_apart
-from pullback.servers.meter import Meter
-from pullback.servers.model import Arrays, Point, Slot
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.model import Arrays, Point, Slot
 
 Pair = tuple[str, str]
 """An output and an input."""

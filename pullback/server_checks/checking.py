@@ -13,16 +13,16 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, PullbackError
 from pullback.findings import Check, Coverage
 from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
-from pullback.servers import properties
-from pullback.servers.derivative import Derivatives, moves
-from pullback.servers.meter import Meter, OutOfBudget
-from pullback.servers.model import Arrays, Model, Point, Slot
-from pullback.servers.plan import PROPERTIES, Plan
-from pullback.servers.record import arrays, spelled
-from pullback.servers.sample import Pair, PointRefused, Sample, take, values_at, with_level
-from pullback.servers.scope import scope
-from pullback.servers.second import second, transposed
-from pullback.servers.units import units
+from pullback.server_checks import properties
+from pullback.server_checks.derivative import Derivatives, moves
+from pullback.server_checks.meter import Meter, OutOfBudget
+from pullback.server_checks.model import Arrays, Model, Point, Slot
+from pullback.server_checks.plan import PROPERTIES, Plan
+from pullback.server_checks.record import arrays, spelled
+from pullback.server_checks.sample import Pair, PointRefused, Sample, take, values_at, with_level
+from pullback.server_checks.scope import scope
+from pullback.server_checks.second import second, transposed
+from pullback.server_checks.units import units
 
 SMALL = 1e-2
 """The relative difference below which the tolerance of a solver may be the cause."""

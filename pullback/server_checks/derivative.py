@@ -13,12 +13,12 @@ from pullback.gradcheck import taylor
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
 from pullback.gradcheck.verdict import Comparison
-from pullback.servers.evidence import Line
-from pullback.servers.meter import Meter
-from pullback.servers.model import Slot
-from pullback.servers.plan import TAYLOR_STEPS, Plan
-from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, Pair, Sample, directions, first_steps
+from pullback.server_checks.evidence import Line
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.model import Slot
+from pullback.server_checks.plan import TAYLOR_STEPS, Plan
+from pullback.server_checks.reproduction import GradientCall
+from pullback.server_checks.sample import LARGEST_TOLERANCE, NOISES, Pair, Sample, directions, first_steps
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """What the checks of a server can show with the evaluations that they had, and what they cannot."""
 
 from pullback.counted import counted
-from pullback.servers.plan import Plan
+from pullback.server_checks.plan import Plan
 
 
 def scope(plan: Plan, evaluations: int, points: int) -> str:

@@ -11,10 +11,10 @@ from pullback.errors import ModelFailed
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, usable_status
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
-from pullback.servers.evidence import Line
-from pullback.servers.meter import Meter
-from pullback.servers.plan import STEPS_OF_GRADIENTS
-from pullback.servers.sample import LARGEST_TOLERANCE, RATIO, Pair, Sample, directions, first_steps
+from pullback.server_checks.evidence import Line
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.plan import STEPS_OF_GRADIENTS
+from pullback.server_checks.sample import LARGEST_TOLERANCE, RATIO, Pair, Sample, directions, first_steps
 
 MOST = 256
 """The most numbers of a gradient whose derivatives are compared."""

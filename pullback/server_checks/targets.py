@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 from pullback.addresses import public
 from pullback.errors import BadArgument
-from pullback.servers.ase import AseModel
-from pullback.servers.json_server import JsonServer
-from pullback.servers.model import Model
-from pullback.servers.openinference import OpenInferenceModel
-from pullback.servers.tesseract import TesseractModel
-from pullback.servers.umbridge import UmBridgeModel
+from pullback.server_checks.ase import AseModel
+from pullback.server_checks.json_server import JsonServer
+from pullback.server_checks.model import Model
+from pullback.server_checks.openinference import OpenInferenceModel
+from pullback.server_checks.tesseract import TesseractModel
+from pullback.server_checks.umbridge import UmBridgeModel
 
 Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase"]
 TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase)\+(.*)")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.servers.model import Arrays, Model, Point, Request
+from pullback.server_checks.model import Arrays, Model, Point, Request
 
 
 class OutOfBudget(Exception):

@@ -7,8 +7,8 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck.reproduction import Index, Reproduction
-from pullback.servers.meter import Meter
-from pullback.servers.sample import Pair, Sample
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.sample import Pair, Sample
 
 MAX_TEXT, MAX_WEIGHTS = 2000, 16
 

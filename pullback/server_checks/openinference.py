@@ -12,8 +12,8 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument, ModelFailed
-from pullback.servers.json_server import JsonServer
-from pullback.servers.model import (
+from pullback.server_checks.json_server import JsonServer
+from pullback.server_checks.model import (
     FREE_SIZE,
     MAX_NUMBERS,
     Arrays,

@@ -14,9 +14,9 @@ import numpy as np
 from pullback.errors import BadArgument, PullbackError
 from pullback.gradcheck.verdict import Tolerances, worst_verdict
 from pullback.reports import Event, Progress, Report, Start, Summary, event, report
-from pullback.servers.checking import CHECKS, ServerReport
-from pullback.servers.plan import LEAST, RUNGS, plans
-from pullback.servers.targets import ServerTarget
+from pullback.server_checks.checking import CHECKS, ServerReport
+from pullback.server_checks.plan import LEAST, RUNGS, plans
+from pullback.server_checks.targets import ServerTarget
 
 DEFAULT_BUDGET = 1000
 PUBLISH_S = 0.1

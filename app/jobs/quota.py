@@ -1,4 +1,4 @@
-"""The room that jobs have in the file of jobs, each key and all together."""
+"""The quota of jobs: how many, and how many bytes in their file, each key may have, and all keys together."""
 
 import sqlite3
 

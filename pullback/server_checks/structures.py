@@ -12,7 +12,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
-from pullback.servers.model import Arrays, Point, Request, Slot, array_of, given_array, given_inputs
+from pullback.server_checks.model import Arrays, Point, Request, Slot, array_of, given_array, given_inputs
 
 DISPLACED, STRAINED = 0.1, 2.0**-6
 """The largest random displacements, in Å, and numbers of a strain."""

@@ -12,10 +12,10 @@ import pytest
 
 from pullback.cli import main
 from pullback.errors import BadAnswer, TimedOut
-from pullback.servers.json_server import JsonServer
-from pullback.servers.model import MAX_SLOTS
+from pullback.server_checks.json_server import JsonServer
+from pullback.server_checks.model import MAX_SLOTS
 from tests.client.raw_servers import RawServer
-from tests.servers.http_servers import served, umbridge
+from tests.server_checks.http_servers import served, umbridge
 
 TIMEOUT_S, DRIP_S = 1.0, 0.2
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"

@@ -7,8 +7,8 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
-from pullback.servers.json_server import JsonServer
-from pullback.servers.model import (
+from pullback.server_checks.json_server import JsonServer
+from pullback.server_checks.model import (
     MAX_NUMBERS,
     MAX_SLOTS,
     Arrays,

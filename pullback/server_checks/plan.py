@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pullback.gradcheck import noise
-from pullback.servers.model import Model
+from pullback.server_checks.model import Model
 
 LEAST = 5
 """One evaluation at the point, three beside it and a gradient."""

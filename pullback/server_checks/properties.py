@@ -13,9 +13,18 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.gradcheck.scales import balance
 from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
-from pullback.servers.meter import Meter
-from pullback.servers.reproduction import GradientCall
-from pullback.servers.sample import LARGEST_TOLERANCE, NOISES, RATIO, Sample, directions, gradients, largest_of, vectors
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.reproduction import GradientCall
+from pullback.server_checks.sample import (
+    LARGEST_TOLERANCE,
+    NOISES,
+    RATIO,
+    Sample,
+    directions,
+    gradients,
+    largest_of,
+    vectors,
+)
 
 
 def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:

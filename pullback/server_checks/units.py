@@ -8,9 +8,9 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck.scales import are_far_apart, balance
-from pullback.servers.meter import Meter
-from pullback.servers.model import Arrays, Point, Slot
-from pullback.servers.sample import vectors
+from pullback.server_checks.meter import Meter
+from pullback.server_checks.model import Arrays, Point, Slot
+from pullback.server_checks.sample import vectors
 
 STEP = 2.0**-8
 """How far numbers of inputs move, as a fraction of them, to show how sensitive the outputs are."""

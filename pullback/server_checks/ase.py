@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadArgument, ModelFailed
-from pullback.servers.structures import Numbers, StructureModel
+from pullback.server_checks.structures import Numbers, StructureModel
 
 
 class AseModel(StructureModel):
