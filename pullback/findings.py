@@ -3,11 +3,14 @@
 ``in 8 places: graph, eager x float32, float64, float16, bfloat16``
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import Any
+
+from pullback.counted import counted
 
 SHOWN = ("fail", "error", "inconclusive")
 """The verdicts of the checks that a report shows one by one."""
@@ -109,6 +112,24 @@ def place(check: Check) -> str:
         column[0] if len(set(column)) == 1 else "" for column in _columns(check.places)
     )
     return ", ".join(part for part in (check.check, pair, order, dtype, mode, device, attrs) if part)
+
+
+def outcome(op: str, checks: Sequence[Check], not_run: str) -> str:
+    """Return what the checks found, in one sentence: ``square: 1 of 12 checks failed: derivative, 2 not run``.
+
+    Beside failures, what is inconclusive and what is doubtful do not matter. ``not_run`` is "" if all checks ran.
+    """
+    count = Counter(check.verdict for check in checks)
+    failed = sorted({check.check for check in checks if check.verdict == "fail"})
+    if failed:
+        parts = [f"{count['fail']} of {counted(len(checks), 'check')} failed: {', '.join(failed)}"]
+    else:
+        notes = sum(check.note for check in checks)
+        parts = [f"{counted(count['pass'], 'check')} passed"]
+        parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] else []
+        parts += [counted(notes, "note")] if notes else []
+    parts += [f"{count['error']} broke off"] if count["error"] else []
+    return f"{op}: {', '.join([*parts, *([not_run] if not_run else [])])}"
 
 
 def summary(places: Sequence[Place]) -> str:

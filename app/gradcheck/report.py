@@ -32,11 +32,10 @@ from app.gradcheck.widening import widened
 from app.runtime.cancellation import Checkpoint
 from app.tensors.json import dtypes_of
 from ops import Op
-from pullback.counted import counted
 from pullback.documents import written
-from pullback.findings import Check
+from pullback.findings import Check, outcome
 from pullback.gradcheck.reproduction import Reproduction
-from pullback.gradcheck.verdict import VERDICTS, Finding, Place, Verdict
+from pullback.gradcheck.verdict import Finding, Place, Verdict
 from pullback.ops._surroundings import Surroundings
 
 log = logging.getLogger("pullback")
@@ -262,10 +261,12 @@ class Report:
         entries = merge(reported)
         unfinished = sum(len(entry.places) for entry in entries if entry.sentence.startswith(OUT_OF_TIME))
         verdict = verdict_on_op(reported)
+        not_run = f"{unfinished} not run: out of time" if unfinished else ""
+        nothing = f"{self.op.name}: nothing is differentiable in the requested dtypes"
         return {
             "op": self.op.name,
             "verdict": "inconclusive" if verdict == "pass" and unfinished else verdict,
-            "sentence": self._sentence(entries, unfinished),
+            "sentence": outcome(self.op.name, entries, not_run) if entries else nothing,
             "seed": self.options.seed,
             "points": sum(entry.points for entry in entries),
             "evaluations": sum(entry.evaluations for entry in entries),
@@ -275,22 +276,6 @@ class Report:
             "checks": written(entries),
             **({RECORD: {"arrays": recorded}} if self.options.record else {}),
         }
-
-    def _sentence(self, entries: Sequence[Check], unfinished: int) -> str:
-        if not entries:
-            return f"{self.op.name}: nothing is differentiable in the requested dtypes"
-        count = {verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS}
-        failed = sorted({entry.check for entry in entries if entry.verdict == "fail"})
-        if failed:
-            parts = [f"{count['fail']} of {counted(len(entries), 'check')} failed: {', '.join(failed)}"]
-        else:
-            parts = [f"{counted(count['pass'], 'check')} passed"]
-        parts += [f"{count['inconclusive']} inconclusive"] if count["inconclusive"] and not failed else []
-        notes = sum(entry.note for entry in entries)
-        parts += [counted(notes, "note")] if notes and not failed else []
-        parts += [f"{count['error']} broke off"] if count["error"] else []
-        parts += [f"{unfinished} not run: out of time"] if unfinished else []
-        return f"{self.op.name}: {', '.join(parts)}"
 
 
 def _targets(

@@ -11,8 +11,8 @@ from pullback.counted import counted
 from pullback.documents import written
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, PullbackError
-from pullback.findings import Check, Coverage
-from pullback.gradcheck.verdict import VERDICTS, Comparison, Finding, Place, Tolerances, worst_verdict
+from pullback.findings import Check, Coverage, outcome
+from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, worst_verdict
 from pullback.server_checks import properties
 from pullback.server_checks.derivative import Derivatives, moves
 from pullback.server_checks.meter import Meter, OutOfBudget
@@ -169,20 +169,11 @@ class ServerReport:
     def document(self) -> Document:
         """Return the report as JSON, in the form of those on ops, with the ``scope`` of what was checked."""
         left = [] if self.ended else [check for check in ("contract", *self.checks) if check not in self._ran]
-        counts = {verdict: sum(entry.verdict == verdict for entry in self.entries) for verdict in VERDICTS}
-        failed = sorted({entry.check for entry in self.entries if entry.verdict == "fail"})
-        parts = (
-            [f"{counts['fail']} of {counted(len(self.entries), 'check')} failed: {', '.join(failed)}"] if failed else []
-        )
-        parts += [] if failed else [f"{counted(counts['pass'], 'check')} passed"]
-        parts += [f"{counts['inconclusive']} inconclusive"] if counts["inconclusive"] else []
-        parts += [f"{counts['error']} broke off"] if counts["error"] else []
-        parts += [f"not run: {', '.join(left)}"] if left else []
         verdict = worst_verdict([entry.verdict for entry in self.entries])
         return {
             "op": self.target,
             "verdict": verdict,
-            "sentence": f"{self.target}: {', '.join(parts)}",
+            "sentence": outcome(self.target, self.entries, f"not run: {', '.join(left)}" if left else ""),
             "scope": self._scope(),
             "seed": self.seed,
             "points": sum(entry.points for entry in self.entries),
