@@ -1,5 +1,6 @@
 """The OpenAPI document matches the service: valid, complete, and with exactly its fields."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -7,9 +8,12 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from pydantic import BaseModel
 
 import app.errors
 from app.errors import PullbackError
+from app.routes.native import catalogue_models, check_models
+from pullback import catalogue, findings, reports
 from tests.http.native_client import BINARY, OPERATIONS, post, problem
 
 RIGHT = {
@@ -383,3 +387,22 @@ def test_the_docs_page_loads_nothing_from_elsewhere(client: httpx.Client):
     assert document == "/openapi.json"
     for url in [*loaded, document]:
         assert client.get(url).status_code == 200, url
+
+
+@pytest.mark.parametrize(
+    ("documented", "read"),
+    [
+        *((check_models.CheckEntry, findings.Check), (check_models.WorstElement, findings.Worst)),
+        *((check_models.CheckPlace, findings.Place), (check_models.Coverage, findings.Coverage)),
+        *((check_models.CheckAnswer, reports.Report), (check_models.Block, reports.Block)),
+        *((catalogue_models.OpContract, catalogue.Contract), (catalogue_models.ListedOp, catalogue.ListedOp)),
+        *((catalogue_models.InputSlot, catalogue.InputSlot), (catalogue_models.OutputSlot, catalogue.Slot)),
+        *((catalogue_models.ParameterSlot, catalogue.ParameterSlot), (catalogue_models.OpExample, catalogue.Example)),
+        *((catalogue_models.LastVerdict, catalogue.LastCheck), (catalogue_models.ClaimSummary, catalogue.Claim)),
+    ],
+)
+def test_the_client_reads_what_is_documented(documented: type[BaseModel], read: type):
+    """What the service writes of findings is all there is; of the rest, the client may leave something out."""
+    fields = {field.name for field in dataclasses.fields(read)} - {"document"}
+    assert fields <= documented.model_fields.keys()
+    assert read.__module__ != findings.__name__ or fields == documented.model_fields.keys()
