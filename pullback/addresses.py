@@ -179,17 +179,17 @@ def address(
     The key is ``api_key``, else that of ``PULLBACK_KEY``, else none. A key replaces the user name and password of the
     URL. With ``use_proxy``, the environment may name a proxy.
     """
-    url = (url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
+    url = str(url or os.environ.get("PULLBACK_URL") or DEFAULT_URL).rstrip("/")
     parsed = _parsed(url)
     key = api_key or os.environ.get("PULLBACK_KEY") or None
-    if key is not None and not KEY.fullmatch(key):
+    if key is not None and not _is(KEY, key):
         raise BadArgument("expected a key of printable ASCII characters without spaces (api_key or PULLBACK_KEY)")
     sent = {"User-Agent": "python-pullback"}
     if key is not None:
         sent["Authorization"] = f"Bearer {key}"
     elif parsed.userinfo:
         sent["Authorization"] = basic(parsed.userinfo)
-    sent.update(_checked(headers or {}))
+    sent.update(_checked(dict(headers or {})))
     return Address(url, checked("timeout", timeout), sent, environment_proxy(parsed) if use_proxy else None)
 
 
@@ -231,11 +231,15 @@ def basic(userinfo: str) -> str:
 def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return headers with their names in one form, so that each replaces one of ours; raise ``BadArgument``."""
     for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name) or not HEADER_VALUE.fullmatch(value):
+        if not _is(HEADER_NAME, name) or not _is(HEADER_VALUE, value):
             raise BadArgument(f"headers: expected a name and a value of printable ASCII characters, got {name!r}")
         if name.lower() in OWN_HEADERS:
             raise BadArgument(f"headers: the client sets {name} itself, so expected another name")
     return {name.title(): value for name, value in headers.items()}
+
+
+def _is(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def is_this_machine(host: str) -> bool:

@@ -19,9 +19,9 @@ from pullback.base_client import BaseClient
 from pullback.calls import Call, CheckOptions
 from pullback.catalogue import ListedOp
 from pullback.compose import post, traced
-from pullback.errors import BadArgument, DeadlinePassed, TimedOut
+from pullback.errors import DeadlinePassed, TimedOut
 from pullback.jobs import AsyncJob, JobState
-from pullback.limits import DEFAULT_RETRIES, Limit
+from pullback.limits import DEFAULT_RETRIES, Limit, at_least
 from pullback.op import AsyncComposedOp, AsyncOp
 from pullback.reports import Event
 from pullback.transport import Transport
@@ -60,11 +60,10 @@ class AsyncClient(BaseClient):
         http_client: "httpx.AsyncClient | None" = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        if concurrency < 1:
-            raise BadArgument(f"concurrency: expected at least 1, got {concurrency}")
+        self._concurrency = at_least(1, "concurrency", concurrency)
         options = {"concurrency": concurrency, "transport": transport, "http_client": http_client}
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
-        self._of_httpx, self._concurrency = (transport, http_client), concurrency
+        self._of_httpx = transport, http_client
 
     async def ops(self) -> list[ListedOp]:
         """Return a summary of every op."""

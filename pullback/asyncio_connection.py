@@ -90,10 +90,15 @@ class AsyncioConnection(asyncio.Protocol):
         self.is_reusable = False
 
     @property
+    def is_old(self) -> bool:
+        """Whether it has been idle for too long to be used again."""
+        return time.monotonic() - self._active >= IDLE_S
+
+    @property
     def is_usable(self) -> bool:
         """Whether an idle connection can take a request: it is not old, and the server has not closed it."""
         transport = self._transport
-        return transport is not None and not transport.is_closing() and time.monotonic() - self._active < IDLE_S
+        return transport is not None and not transport.is_closing() and not self.is_old
 
     async def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""
@@ -216,8 +221,8 @@ class AsyncioConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of the response; close an idle connection, which must get none."""
-        if (exchange := self._exchange) is None:
+        """Parse a part of the response; close a connection that gets more, or is idle."""
+        if (exchange := self._exchange) is None or exchange.ended.done():
             self.close()
             return
         self._active = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from pullback import addresses, reading
 from pullback.calls import Call
-from pullback.limits import Limit, Retries
+from pullback.limits import Limit, Retries, at_least
 from pullback.reports import Event
 from pullback.transport import NextChunk, Transport, complete
 
@@ -32,7 +32,7 @@ class BaseClient(ABC):
         """Set the address; ``options`` are further arguments of the client, for its copies."""
         has_own = options["transport"] is not None or options["http_client"] is not None
         self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
-        self._retries = retries
+        self._retries = at_least(0, "retries", retries)
         self._transport: Transport | None = None
         self._is_closed = False
         options = {"api_key": api_key, "headers": headers, "timeout": timeout, "retries": retries, **options}

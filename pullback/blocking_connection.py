@@ -37,9 +37,14 @@ class BlockingConnection:
         self.is_reusable = False
 
     @property
+    def is_old(self) -> bool:
+        """Whether it has been idle for too long to be used again."""
+        return time.monotonic() - self._used >= IDLE_S
+
+    @property
     def is_usable(self) -> bool:
         """Whether an idle connection can take a request: it is not old, and the server has not closed it."""
-        return time.monotonic() - self._used < IDLE_S and not self._poll.poll(0)
+        return not self.is_old and not self._poll.poll(0)
 
     async def exchange(self, head: bytes, call: Call[Any], limit: Limit) -> Response:
         """Send a request and return the response; raise ``NoResponse`` or another ``OSError`` if there is none."""

@@ -156,4 +156,12 @@ def selections(options: CheckOptions) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def op_path(*parts: str) -> str:
     """Return the path of an op, or of an operation of it."""
-    return "/".join(("/v1/ops", *(quote(part, safe="") for part in parts)))
+    return "/".join(("/v1/ops", *map(segment, parts)))
+
+
+def segment(name: str) -> str:
+    """Return a name, perhaps of a hostile server, as a segment of a path; raise ``BadArgument`` for what is no text."""
+    try:
+        return quote(name, safe="")
+    except (TypeError, UnicodeError):
+        raise BadArgument(f"expected a name, got {name!r}") from None

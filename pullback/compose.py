@@ -14,12 +14,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
-from urllib.parse import quote
 
 import numpy as np
 
 from pullback import bodies
-from pullback.calls import Call
+from pullback.calls import Call, segment
 from pullback.errors import BadArgument
 
 Document: TypeAlias = dict[str, Any]
@@ -330,12 +329,12 @@ def post(document: Document) -> Call[str]:
 
 def document_of(name: str) -> Call[Document]:
     """Request the document of a graph."""
-    return Call(f"{PATH}/{quote(name, safe='')}", dict, may_repeat=True)
+    return Call(f"{PATH}/{segment(name)}", dict, may_repeat=True)
 
 
 def put(document: Document, name: str) -> Call[str]:
     """Request the op of a document again. The path has its name, by which a balancer finds the server that needs it."""
-    return Call(f"{PATH}/{name}", _name, bodies.write_json(document, {}), may_repeat=True, verb="PUT")
+    return Call(f"{PATH}/{segment(name)}", _name, bodies.write_json(document, {}), may_repeat=True, verb="PUT")
 
 
 def _name(contract: Mapping[str, Any]) -> str:

@@ -36,6 +36,11 @@ class Connection(Protocol):
     """Whether the last exchange left it ready for another."""
 
     @property
+    def is_old(self) -> bool:
+        """Whether it has been idle for too long to be used again."""
+        ...
+
+    @property
     def is_usable(self) -> bool:
         """Whether an idle connection can take a request: it is not old, and the server has not closed it."""
         ...
@@ -150,6 +155,7 @@ class Connections(Transport):
             raise
         if connection.is_reusable and not self._is_closed:
             self._idle.append(connection)
+            self._drop_old()
         else:
             connection.close()
         return response
@@ -163,6 +169,13 @@ class Connections(Transport):
             if connection.is_usable:
                 return connection
             connection.close()
+
+    def _drop_old(self) -> None:
+        """Close the connections that have been idle for too long: those at the left, since calls take the last one."""
+        # Another thread may take the last one meanwhile.
+        with contextlib.suppress(IndexError):
+            while self._idle[0].is_old:
+                self._idle.popleft().close()
 
     async def _connect(self, limit: Limit) -> Connection:
         address = self._address

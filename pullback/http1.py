@@ -3,6 +3,7 @@
 httptools parses the responses, as it parses requests in uvicorn.
 """
 
+import sys
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
@@ -92,6 +93,7 @@ class ResponseParser:
         self.keeps_alive = False
         self.is_final = False
         self._size = 0
+        """How many bytes have come since the last part of the content: those of the head, or of trailers."""
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self.on_header = self._fields.__setitem__
@@ -106,10 +108,14 @@ class ResponseParser:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes; raise ``HttpParserError``."""
-        self._size += len(data)
-        self._parser.feed_data(data)
-        if not self.is_final and self._size > MAX_HEAD:
-            raise httptools.HttpParserError(f"expected a head of at most {MAX_HEAD} bytes")
+        count = len(self._chunks)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as error:
+            raise httptools.HttpParserError("expected no other protocol") from error
+        self._size = self._size + len(data) if len(self._chunks) == count else 0
+        if self._size > MAX_HEAD and not self.is_complete:
+            raise httptools.HttpParserError(f"expected a head, and trailers, of at most {MAX_HEAD} bytes")
 
     def rest(self) -> memoryview | None:
         """Return the memory for the rest of a long body whose length is known: it needs no parser.
@@ -121,6 +127,8 @@ class ResponseParser:
             return None
         if int(length) <= READ:
             return None
+        if int(length) > sys.maxsize:
+            raise MemoryError
         content = np.empty(int(length), np.uint8).data
         begun = b"".join(self._chunks)
         content[: len(begun)] = begun
@@ -146,7 +154,7 @@ class ResponseParser:
 
     def lost(self) -> ConnectionResetError:
         """Return the error for a connection that was closed before the end."""
-        error = ConnectionResetError if self._size else NoResponse
+        error = ConnectionResetError if self._size or self.is_final else NoResponse
         return error("the server closed it")
 
     def on_message_begin(self) -> None:

@@ -5,11 +5,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
-from urllib.parse import quote
 
-from pullback.calls import Call, nothing
+from pullback.addresses import HEADER_VALUE
+from pullback.calls import Call, nothing, segment
 from pullback.coroutines import run
-from pullback.errors import Gone, ProblemError, TimedOut, Unprocessable
+from pullback.errors import BadArgument, Gone, ProblemError, TimedOut, Unprocessable
 
 T = TypeVar("T")
 PATH = "/v1/jobs"
@@ -171,8 +171,10 @@ class AsyncJob(BaseJob[T]):
 
 
 def deferred(call: Call[T], background: bool | str) -> Call[Started[T]]:
-    """Return the call that makes a job of a call; a string is its idempotency key."""
+    """Return the call that makes a job of a call; a string is its idempotency key. Raises ``BadArgument``."""
     key = background if isinstance(background, str) else secrets.token_hex(16)
+    if not HEADER_VALUE.fullmatch(key):
+        raise BadArgument(f"background: expected a name of printable ASCII characters, got {key!r}")
 
     def read(document: Mapping[str, Any]) -> Started[T]:
         is_job = "state" in document and "id" in document
@@ -221,4 +223,4 @@ def _points(document: Any) -> int | None:
 
 
 def _path(name: str) -> str:
-    return f"{PATH}/{quote(name, safe='')}"
+    return f"{PATH}/{segment(name)}"

@@ -1,7 +1,7 @@
 """The time that a call may take, and the retries that it may have."""
 
 import time
-from numbers import Real
+from numbers import Integral, Real
 
 from pullback.errors import BadArgument
 from pullback.responses import Response, retry_after
@@ -23,6 +23,13 @@ def checked(name: str, seconds: float | None) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
         raise BadArgument(f"{name}: expected seconds above 0, or None for no limit, got {seconds!r}")
     return None if seconds >= LONGEST_S else float(seconds)
+
+
+def at_least(least: int, name: str, count: int) -> int:
+    """Return the count of an argument; raise ``BadArgument``."""
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < least:
+        raise BadArgument(f"{name}: expected at least {least}, got {count!r}")
+    return int(count)
 
 
 class Limit:

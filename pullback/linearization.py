@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 from pullback import results
 from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
 from pullback.bodies import write_json
-from pullback.calls import Call, Common, nothing, op_path
+from pullback.calls import Call, Common, nothing, op_path, segment
 from pullback.coroutines import run
 from pullback.errors import BadArgument, Gone, NotFound
 from pullback.op_calls import COTANGENTS, INPUTS, TANGENTS, VECTORS, OpCall, Positional, TensorField, evaluation
@@ -141,7 +141,7 @@ class BaseLinearization:
         if name is not None:
             # The client may be closed, and an httpx client then raises errors of its own.
             with contextlib.suppress(Exception):
-                await self._op.result(Call(f"{PATH}/{name}", nothing, deadline=FREE_S, may_repeat=True, verb="DELETE"))
+                await self._op.result(Call(_path(name), nothing, deadline=FREE_S, may_repeat=True, verb="DELETE"))
 
 
 class Linearization(Blocking, BaseLinearization):
@@ -173,10 +173,14 @@ class AsyncLinearization(Awaited, BaseLinearization):
 def _there(call: OpCall[T] | Call[T], name: str) -> OpCall[T] | Call[T]:
     """Return the call of a product at a linearization, or of its renewal."""
     if isinstance(call, Call):
-        return call._replace(path=f"{PATH}/{name}")
+        return call._replace(path=_path(name))
     tensors = {field: x for field, x in call.tensors.items() if field is not INPUTS}
     fields = {field: call.fields[field] for field in ("batched", "encoding")}
-    return call._replace(path=f"{PATH}/{name}/{call.path.rpartition('/')[2]}", tensors=tensors, fields=fields)
+    return call._replace(path=f"{_path(name)}/{call.path.rpartition('/')[2]}", tensors=tensors, fields=fields)
+
+
+def _path(name: str) -> str:
+    return f"{PATH}/{segment(name)}"
 
 
 def _expires_s(document: Mapping[str, Any]) -> float:

@@ -32,21 +32,24 @@ def result(address: Address, call: Call[T], response: Response) -> T:
     """Return the result of a call from its response; raise the error that the response reports."""
     if response.status not in SUCCESS:
         raise refusal(address, response)
-    if response.status == NO_CONTENT:
-        return call.read({})
+    document = {} if response.status == NO_CONTENT else _document(address, call, response)
+    try:
+        return call.read(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise address.not_pullback(f"{call.path} returned an unexpected document") from error
+
+
+def _document(address: Address, call: Call[Any], response: Response) -> dict[str, Any]:
     read = _READERS.get(response.media_type)
     if read is None:
         raise address.not_pullback(f"expected {call.accept or JSON}, got {response.media_type or 'no content type'}")
     try:
         document = read(response.content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise address.not_pullback(_why_unreadable(response, error)) from None
     if not isinstance(document, dict):
         raise address.not_pullback(f"expected a JSON object, got {_start(response)}")
-    try:
-        return call.read(cast("dict[str, Any]", document))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise address.not_pullback(f"{call.path} returned an unexpected document") from error
+    return cast("dict[str, Any]", document)
 
 
 def refusal(address: Address, response: Response) -> PullbackError:
@@ -55,7 +58,7 @@ def refusal(address: Address, response: Response) -> PullbackError:
         document = json.loads(bytes(response.content))
         if response.media_type == PROBLEM and str(document["type"]).startswith("urn:pullback:problem:"):
             return problem(document, retry_after(response))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         pass
     problem_of = " of another service" if response.media_type == PROBLEM else ""
     return address.not_pullback(f"status {response.status} with {response.media_type or 'no content type'}{problem_of}")
@@ -109,5 +112,5 @@ class Stream:
     def _event(self, line: bytes) -> Event | None:
         try:
             return event(line)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise self._address.not_pullback("a line of its stream is not an event") from error

@@ -25,10 +25,10 @@ class Url(NamedTuple):
         """Return the parts of a URL; raise ``ValueError``, or ``UnicodeError`` for a host that no DNS can have."""
         if any(c <= " " or c == "\x7f" for c in text):
             raise ValueError("it has a space or a control character")
+        text.encode()  # raises for half of a surrogate pair
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
-        if not host.isascii():
-            host = host.encode("idna").decode()
+        host = host.encode("idna").decode()
         if IPV4.fullmatch(host):
             ipaddress.IPv4Address(host)
         userinfo = parts.netloc.rpartition("@")[0]

@@ -46,6 +46,10 @@ class RawServer:
         for connection in self._open:
             connection.sendall(data)
 
+    @property
+    def open_connections(self) -> int:
+        return sum(thread.is_alive() for thread in self._threads[1:])
+
     def wait_for_connections(self) -> None:
         """Wait until the server has closed all connections."""
         for thread in self._threads[1:]:

@@ -51,10 +51,14 @@ def assert_fails(client_of: Callable[..., pullback.Client], url: str, kind: type
         "http://me:secret@a b/",
         "me:secret@x",
         "http://me:secret@x:y",
+        "http://me:secret@.x",
+        "http://me:secret@x/\udc80",
+        "http://me:secret\udc80@x",
+        b"http://me:secret@x",
     ],
 )
 @pytest.mark.parametrize("kind", [pullback.Client, pullback.AsyncClient])
-def test_a_url_that_cannot_be_used(kind: type, url: str) -> None:
+def test_a_url_that_cannot_be_used(kind: type, url: object) -> None:
     with pytest.raises(pullback.BadArgument, match=r"expected a URL such as http://127\.0\.0\.1:8000") as caught:
         kind(url)
     assert "secret" not in str(caught.value)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import numpy as np
@@ -81,10 +82,13 @@ def test_an_error_names_the_queue_if_the_time_went_there(fake_server) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("concurrency", [0, -1])
-def test_a_client_that_could_send_nothing(concurrency: int) -> None:
+@pytest.mark.parametrize("count", [0, -1, "2", None, 1.5])
+def test_counts_that_cannot_be_used(count: Any) -> None:
     with pytest.raises(pullback.BadArgument, match="concurrency: expected at least 1"):
-        pullback.AsyncClient(concurrency=concurrency)
+        pullback.AsyncClient(concurrency=count)
+    if count != 0:
+        with pytest.raises(pullback.BadArgument, match="retries: expected at least 0"):
+            pullback.Client(retries=count)
 
 
 # Nothing can close the connections of an event loop that has ended.

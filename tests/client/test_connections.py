@@ -4,18 +4,22 @@ import copy
 import multiprocessing
 import os
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
 import pullback
-from pullback import http1
+from pullback import blocking_connection, http1
 from tests.client.fake_servers import Response
 from tests.client.raw_servers import OK
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_connection_serves_many_calls(client_of, raw_server) -> None:
@@ -43,7 +47,7 @@ def test_threads_share_the_connections(raw_server) -> None:
             b"0\r\n\r\n",
         ),
         (
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            CHUNKED,
             b'b\r\n{"ops": []}\r\n0\r\nContent-Type: text/html\r\n\r\n',
         ),
         (b'HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{"ops": []}', b""),
@@ -99,6 +103,19 @@ def test_a_connection_that_the_server_wants_to_close_is_not_used_again(client_of
     assert server.connections == 2
 
 
+def test_connections_of_a_burst_are_closed_when_no_call_needs_them(raw_server, monkeypatch) -> None:
+    monkeypatch.setattr(blocking_connection, "IDLE_S", 0.2)
+    server = raw_server(OK, pause_s=0.02)
+    with pullback.Client(server.url) as client:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: client.ops(), range(16)))
+        assert server.connections > 1
+        end = time.monotonic() + PATIENCE_S
+        while server.open_connections > 1 and time.monotonic() < end:
+            assert client.ops() == []
+        assert server.open_connections == 1
+
+
 def test_a_late_response_is_never_that_of_the_next_call(client_of, raw_server) -> None:
     server = raw_server(OK[:40])
     with client_of(server.url, timeout=0.1) as client:
@@ -115,8 +132,10 @@ def test_a_late_response_is_never_that_of_the_next_call(client_of, raw_server) -
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 500_000,
         OK + OK.replace(b"200 OK", b"404 Not Found"),
         OK + b"more",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+        CHUNKED + b"2\r\n{}\r\n0\r\n" + b"X: y\r\n" * 100_000,
     ],
-    ids=["ssh", "endless", "two responses", "more bytes"],
+    ids=["ssh", "endless", "two responses", "more bytes", "upgrade", "endless trailers"],
 )
 def test_a_response_that_is_not_http(client_of, raw_server, head: bytes) -> None:
     with (
@@ -151,8 +170,9 @@ def test_a_header_replaces_that_of_the_client_in_any_case(client_of, raw_server)
     assert "\r\nauthorization: x\r\n" in head
 
 
-def test_a_length_that_no_memory_has(client_of, raw_server) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999999999999999\r\n\r\n"
+@pytest.mark.parametrize("length", [10**15 - 1, 1 << 63])
+def test_a_length_that_no_memory_has(client_of, raw_server, length: int) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % length
     with (
         client_of(raw_server(head + b"{").url) as client,
         pytest.raises(pullback.NotPullback, match="does not fit into memory"),
@@ -167,11 +187,29 @@ def test_a_user_name_without_a_password_is_sent(client_of, raw_server) -> None:
     assert b"\r\nAuthorization: Basic YTpiOg==\r\n" in server.heads[0]  # a:b:
 
 
-@pytest.mark.parametrize("headers", [{"X": "a\r\nY: b"}, {"X Y": "a"}, {"content-LENGTH": "3"}, {"X": "é"}])
-def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "headers", [{"X": "a\r\nY: b"}, {"X Y": "a"}, {"content-LENGTH": "3"}, {"X": "é"}, {"X": 1}, [(b"X", b"y")]]
+)
+def test_headers_that_would_break_the_request_are_refused(headers: Any) -> None:
     for kind in (pullback.Client, pullback.AsyncClient):
         with pytest.raises(pullback.BadArgument, match="headers: "):
             kind(headers=headers)
+
+
+@pytest.mark.parametrize("name", ["a\r\nY: b", "é", "\udc80"])
+def test_names_that_would_break_the_request_are_refused(client_of, raw_server, name: str) -> None:
+    server = raw_server(OK)
+    with client_of(server.url) as client, pytest.raises(pullback.BadArgument, match="background: expected a name"):
+        client.op("square").forward({"x": 1}, background=name)
+    assert server.heads == []
+
+
+@pytest.mark.parametrize("name", ["\udc80", 5])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    with pullback.Client() as client:
+        for call in (client.op(name).check, client.op(name).contract, lambda: client.job(name).wait()):
+            with pytest.raises(pullback.BadArgument, match="expected a name, got"):
+                call()
 
 
 def test_a_deadline_travels_and_ends_the_call(client_of, raw_server, fake_server) -> None:

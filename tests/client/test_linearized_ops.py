@@ -214,6 +214,14 @@ def test_lost_ones_are_asked_for_once(fake_server, status: int) -> None:
     assert others == [("POST", "/v1/ops/op/vjp", body)] * 2
 
 
+def test_an_id_breaks_no_request(fake_server) -> None:
+    hostile = {**ANSWER, "linearization": {"id": "a HTTP/1.1\r\nX: y"}}
+    server = fake_server(json_response(hostile), json_response(GRADIENT))
+    with pullback.Client(server.url) as client, client.op("op").linearize({"x": 1.0}) as at:
+        at.vjp()
+    assert server.requests[1][1] == "/v1/linearizations/a%20HTTP%2F1.1%0D%0AX%3A%20y/vjp"
+
+
 @pytest.mark.parametrize("response", [problem_response(503, "Overloaded"), problem_response(500, "Internal")])
 def test_other_errors_are_raised_and_freeing_raises_none(fake_server, response) -> None:
     server = fake_server(json_response(ANSWER), response)
