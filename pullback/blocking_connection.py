@@ -1,5 +1,6 @@
 """The connections of the blocking client: a small request is one send and one receive."""
 
+import contextlib
 import select
 import socket
 import ssl
@@ -105,22 +106,23 @@ class BlockingConnection:
         for chunk in body.chunks():
             rest = memoryview(chunk)
             while rest:
-                if self._has_response(limit):
-                    self._receive(parser, limit)
-                    if parser.is_complete:
-                        return False
-                    continue
-                rest = rest[self._socket.send(rest) :]
+                is_readable = self._wait_for_either(limit)
+                # Bytes may be those of TLS itself.
+                with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    if is_readable:
+                        self._parse(parser)
+                    else:
+                        rest = rest[self._socket.send(rest) :]
+                if parser.is_complete:
+                    return False
         return True
 
-    def _has_response(self, limit: Limit) -> bool:
-        """Wait until the server takes or sends bytes; report whether it has sent some."""
-        self._wait(limit)
-        if isinstance(self._socket, ssl.SSLSocket):
-            # Bytes may be those of TLS itself.
-            return False
+    def _wait_for_either(self, limit: Limit) -> bool:
+        """Wait until the server takes or sends bytes; report whether it has sent some. The socket never waits."""
+        timeout = limit.wait(self._limit_of_waits)
+        self._set_timeout(0.0)
         self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
-        events = self._poll.poll(None if self._timeout is None else 1000 * self._timeout)
+        events = self._poll.poll(None if timeout is None else 1000 * timeout)
         self._poll.modify(self._socket, select.POLLIN)
         if not events:
             raise TimeoutError
@@ -128,6 +130,9 @@ class BlockingConnection:
 
     def _feed(self, parser: ResponseParser, limit: Limit) -> None:
         self._wait(limit)
+        self._parse(parser)
+
+    def _parse(self, parser: ResponseParser) -> None:
         if data := self._socket.recv(READ):
             parser.feed(data)
         else:
@@ -148,7 +153,9 @@ class BlockingConnection:
             rest = rest[count:]
 
     def _wait(self, limit: Limit) -> None:
-        timeout = limit.wait(self._limit_of_waits)
+        self._set_timeout(limit.wait(self._limit_of_waits))
+
+    def _set_timeout(self, timeout: float | None) -> None:
         # To set the same again would cost a system call.
         if timeout != self._timeout:
             self._socket.settimeout(timeout)

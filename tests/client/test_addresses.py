@@ -195,6 +195,12 @@ def test_tls(client_of, tls_port: int, certificate, monkeypatch) -> None:
         assert [client.ops() for _ in range(3)] == [[]] * 3
 
 
+def test_an_answer_before_the_end_of_a_large_body_over_tls(client_of, tls_port: int, certificate, monkeypatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    with client_of(f"https://localhost:{tls_port}", timeout=PATIENCE_S) as client, pytest.raises(pullback.NotPullback):
+        client.op("square").forward({"x": np.ones(1 << 21)})
+
+
 def test_a_certificate_that_is_not_trusted(client_of, tls_port: int) -> None:
     words = (f"https://localhost:{tls_port}", "certificate", "self-signed", "SSL_CERT_FILE")
     assert_fails(client_of, f"https://localhost:{tls_port}", pullback.CannotConnect, *words)
