@@ -75,6 +75,8 @@ class BlockingHttpx(Httpx):
             content, options = call.body and call.body.content, self._options(call, limit)
             if self._http_client is None or limit.seconds is not None:
                 options["extensions"] = self._timeout(limit)
+            if self._http.is_closed:
+                raise self._address.client_closed()
             with self._http.stream(content=content, **options) as response:
                 start = Response(response.status_code, response.headers, b"")
                 yield start, partial(self._next, response.iter_bytes(), limit)
@@ -112,6 +114,8 @@ class AsyncioHttpx(Httpx):
             content, options = call.body and call.body.async_content, self._options(call, limit)
             if self._http_client is None:
                 options["extensions"] = self._timeout(Limit(None))
+            if self._http.is_closed:
+                raise self._address.client_closed()
             async with AsyncExitStack() as stack:
                 # A limit around the whole would also cancel the code of the caller, which runs between the chunks.
                 async with asyncio.timeout(limit.wait(None)):

@@ -19,6 +19,10 @@ PROBLEM = "application/problem+json"
 SUCCESS = range(200, 300)
 NO_CONTENT = 204
 SHOWN = 40
+MAX_LINE = 1 << 28
+"""The most bytes of an event: beyond that, it would fill the memory."""
+MALFORMED = (LookupError, ArithmeticError, TypeError, ValueError, AttributeError, RecursionError)
+"""What the readers of documents raise for those that are not Pullback's."""
 GZIP = b"\x1f\x8b"
 
 _DECODER = json.JSONDecoder()
@@ -35,7 +39,7 @@ def result(address: Address, call: Call[T], response: Response) -> T:
     document = {} if response.status == NO_CONTENT else _document(address, call, response)
     try:
         return call.read(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise address.not_pullback(f"{call.path} returned an unexpected document") from error
 
 
@@ -45,7 +49,7 @@ def _document(address: Address, call: Call[Any], response: Response) -> dict[str
         raise address.not_pullback(f"expected {call.accept or JSON}, got {response.media_type or 'no content type'}")
     try:
         document = read(response.content)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except MALFORMED as error:
         raise address.not_pullback(_why_unreadable(response, error)) from None
     if not isinstance(document, dict):
         raise address.not_pullback(f"expected a JSON object, got {_start(response)}")
@@ -58,7 +62,7 @@ def refusal(address: Address, response: Response) -> PullbackError:
         document = json.loads(bytes(response.content))
         if response.media_type == PROBLEM and str(document["type"]).startswith("urn:pullback:problem:"):
             return problem(document, retry_after(response))
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except MALFORMED:
         pass
     problem_of = " of another service" if response.media_type == PROBLEM else ""
     return address.not_pullback(f"status {response.status} with {response.media_type or 'no content type'}{problem_of}")
@@ -93,13 +97,18 @@ class Stream:
     def __init__(self, address: Address) -> None:
         """Set the address, for error messages."""
         self._address = address
-        self._rest = b""
+        self._rest = bytearray()
         self._last: Event | None = None
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """Yield the complete events; raise the problem that ends the stream, or ``NotPullback``."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
+        ended, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            ended, self._rest = bytes(self._rest) + ended, bytearray()
+        self._rest += rest
+        if len(self._rest) > MAX_LINE:
+            raise self._address.not_pullback("a line of its stream does not end")
+        for line in ended.split(b"\n"):
             if line.strip() and (found := self._event(line)) is not None:
                 self._last = found
                 yield found
@@ -112,5 +121,5 @@ class Stream:
     def _event(self, line: bytes) -> Event | None:
         try:
             return event(line)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except MALFORMED as error:
             raise self._address.not_pullback("a line of its stream is not an event") from error

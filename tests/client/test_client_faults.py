@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 import pullback
-from pullback import addresses, limits, responses
+from pullback import addresses, limits, reading, responses
 from pullback.reading import Stream
 from pullback.reports import Report, Start
 from tests.client.documents import PASSING, PROBLEM, stream
@@ -70,6 +70,7 @@ def test_a_slow_service(fake_server) -> None:
         Response(204),
         Response(200, b'{"a":' * 100_000, {"content-type": "application/json"}),
         Response(400, b"[" * 100_000, {"content-type": "application/problem+json"}),
+        json_response({"type": "urn:pullback:problem:x", "status": float("inf")}, 400, "application/problem+json"),
         Response(302, b"", {"location": "/login"}),
         Response(502, b"Bad Gateway", {"content-type": "text/html"}),
         Response(200, b"<html>", {"content-type": "application/x-ndjson"}),
@@ -272,6 +273,14 @@ def test_events_may_arrive_in_chunks_of_any_size() -> None:
         chunks = [body[i : i + size] for i in range(0, len(body), size)]
         assert len([event for chunk in chunks for event in parser.feed(chunk)]) == len(EVENTS)
         parser.end()
+
+
+def test_an_event_that_does_not_end(monkeypatch) -> None:
+    monkeypatch.setattr(reading, "MAX_LINE", 100)
+    parser = Stream(addresses.address("http://x", 1))
+    assert list(parser.feed(90 * b" ")) == []
+    with pytest.raises(pullback.NotPullback, match="a line of its stream does not end"):
+        list(parser.feed(20 * b" "))
 
 
 def test_omitted_options_are_not_sent(fake_server) -> None:

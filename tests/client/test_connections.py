@@ -298,6 +298,8 @@ def test_other_transports_are_used(service: Service) -> None:
         with pullback.Client("http://x", http_client=http) as client:
             assert client.ops() == []
         assert not http.is_closed
+    with pullback.Client("http://x", http_client=http) as client, pytest.raises(pullback.ClientClosed):
+        client.ops()
     assert seen == ["GET /under/v1/ops Bearer k", "GET /v1/ops None"]
     with pullback.Client(service.url, transport=httpx.HTTPTransport(), timeout=PATIENCE_S) as client:
         x = np.arange(5000.0)
