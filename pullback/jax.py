@@ -76,16 +76,19 @@ _remote = Primitive("pullback_remote")
 _remote.multiple_results = True
 
 
-def _evaluated(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[np.ndarray]:
-    """Evaluate outside of JAX. A callback that returned arrays of JAX could wait for itself."""
-    given = [np.asarray(array) for array in arrays]
-    found = evaluate(p, given, batched=batched, points=points, ahead=ahead)
-    return [x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False) for x in found]
+def _evaluated(*arrays: Any, dtypes: Sequence[Any], p: Derivative, **how: bool) -> list[np.ndarray]:
+    """Evaluate outside of JAX. A callback that returned arrays of JAX could wait for itself.
+
+    The ``dtypes`` are those of the trace: XLA may call from a thread where ``enable_x64`` is another.
+    """
+    found = evaluate(p, [np.asarray(array) for array in arrays], **how)
+    return [x.astype(dtype, copy=False) for x, dtype in zip(found, dtypes, strict=True)]
 
 
 @_remote.def_impl
 def _impl(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[jax.Array]:
-    return [jnp.asarray(x) for x in _evaluated(*arrays, p=p, batched=batched, points=points, ahead=ahead)]
+    given = [np.asarray(array) for array in arrays]
+    return [jnp.asarray(x) for x in evaluate(p, given, batched=batched, points=points, ahead=ahead)]
 
 
 @_remote.def_abstract_eval
@@ -109,12 +112,10 @@ def _unsharded(array: Any) -> PartitionSpec:
 
 
 def _callback(*arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool) -> list[jax.Array]:
-    return jax.pure_callback(
-        partial(_evaluated, p=p, batched=batched, points=points, ahead=ahead),
-        _types(arrays, p, batched, points),
-        *arrays,
-        vmap_method="sequential",
-    )
+    types = _types(arrays, p, batched, points)
+    dtypes = [t.dtype for t in types]
+    callback = partial(_evaluated, dtypes=dtypes, p=p, batched=batched, points=points, ahead=ahead)
+    return jax.pure_callback(callback, types, *arrays, vmap_method="sequential")
 
 
 _lower_callback = mlir.lower_fun(_callback, multiple_results=True)
@@ -125,7 +126,8 @@ def _lower(ctx: Any, *operands: Any, p: Derivative, batched: bool, points: bool,
     context = ctx.module_context
     if tuple(context.platforms) != ("cpu",) or getattr(context.axis_context, "num_devices", None) != 1:
         return _lower_callback(ctx, *operands, p=p, batched=batched, points=points, ahead=ahead)
-    callback = partial(_evaluated, p=p, batched=batched, points=points, ahead=ahead)
+    dtypes = [aval.dtype for aval in ctx.avals_out]
+    callback = partial(_evaluated, dtypes=dtypes, p=p, batched=batched, points=points, ahead=ahead)
     results, _, _ = mlir.emit_python_callback(
         ctx, callback, None, operands, ctx.avals_in, ctx.avals_out, has_side_effect=False, returns_token=False
     )

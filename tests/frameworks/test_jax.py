@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,8 @@ MATRICES = np.arange(12.0).reshape(3, 2, 2) / 7
 MODES = [jax.jacfwd, jax.jacrev]
 
 
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
+# Not ``jax.enable_x64``, which holds in one thread: where XLA calls back from another, JAX itself casts the results.
+jax.config.update("jax_enable_x64", True)
 
 
 def softplus(x: jax.Array) -> jax.Array:
@@ -179,6 +178,16 @@ def test_without_x64_everything_is_float32(remote) -> None:
     with jax.enable_x64(False):
         f, x = remote("log1pexp"), jnp.array([0.5, 1.0])
         assert f(x).dtype == jax.grad(lambda x: f(x).sum())(x).dtype == f(0.5).dtype == np.float32
+
+
+def test_a_program_has_the_dtypes_of_its_trace_in_any_thread(remote) -> None:
+    with jax.enable_x64(False):
+        x = jnp.array([0.5, 1.0])
+        compiled = jax.jit(remote("cast_float64")).lower(x).compile()
+    with ThreadPoolExecutor(1) as pool:
+        y = pool.submit(compiled, x).result()
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, x)
 
 
 def test_a_gradient_that_is_not_linear_has_a_vjp_and_says_why_it_has_no_jvp(remote) -> None:
