@@ -18,7 +18,8 @@ from app.autodiff.packing import Packing
 from app.execution.evaluation_calls import Alike, WaitingEvaluation
 from app.execution.lines import Lines, fail, fitting
 from app.execution.members import AMember, Call, Group
-from app.execution.scheduler import Queue, Scheduler
+from app.execution.scheduler import Scheduler
+from app.execution.tickets import Queue
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays

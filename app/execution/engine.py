@@ -22,8 +22,9 @@ from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
 from app.execution.progress import note_portion, note_progress
 from app.execution.provenance import Provenance
-from app.execution.scheduler import STUCK_S, Scheduler
+from app.execution.scheduler import Scheduler
 from app.execution.sparsities import Sparsities
+from app.execution.tickets import STUCK_S
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX

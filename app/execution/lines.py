@@ -16,7 +16,8 @@ from app.autodiff.packing import Packing
 from app.errors import DeadlinePassed, Overloaded, too_late
 from app.execution.fairness import Admission
 from app.execution.members import PATIENCE_S, Call, Group, Member
-from app.execution.scheduler import Queue, Scheduler, Ticket
+from app.execution.scheduler import Scheduler
+from app.execution.tickets import Queue, Ticket
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import NotTraced
 

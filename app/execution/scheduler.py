@@ -14,26 +14,23 @@ another thread takes its place, up to ``THREADS``. An op gets no new trace while
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from app.errors import DeadlinePassed, Overloaded, too_late
+from app.errors import Overloaded, too_late
 from app.execution.fairness import Admission, RoundRobin, op_of
-from app.runtime.cancellation import Checkpoint, Interruptible
-from app.runtime.trace_entry import LATE_S, RETRY_S
-from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive, traces_of
+from app.execution.tickets import Overrun, Queue, Ticket
+from app.runtime.cancellation import Checkpoint
+from app.runtime.trace_entry import RETRY_S
+from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive
 from app.telemetry.counters import NOT_RECORDED, Counters
 from ops import Mode
 
 Result = TypeVar("Result")
-Queue = Literal["short", "long", "check", "compile", "catalogue", "json"]
 # The modes whose traces each queue must leave to the queue "compile": to trace or to compile may take a minute.
 TRACED: Sequence[Mode] = ("graph", "v1", "xla")
 LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
@@ -43,70 +40,8 @@ LEFT_TO_COMPILE: Mapping[Queue, Sequence[Mode]] = {
 # How many pieces of work the queue for compiling runs; how many of them at once, not counting work that has run for
 # ``SLOW_S``; and how many an owner may have, all but one of them abandoned.
 COMPILERS, AT_ONCE, SLOW_S, OWN = 8, 2, 1.0, 2
-# A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
-STUCK_S = 5.0
 # The threads of a queue that traces, with those that late traces keep.
 THREADS: Mapping[Queue, int] = {"compile": 40, "check": 8}
-
-
-class Overrun(NamedTuple):
-    """Work that runs past its deadline, by so many seconds, and its owner."""
-
-    seconds: float
-    owner: str
-
-    @property
-    def refusal(self) -> Overloaded:
-        """The error for work that cannot run because this one is stuck."""
-        return Overloaded(f"stuck: op {self.owner} is {self.seconds:.0f} s past its deadline", retry_after_s=5)
-
-
-@dataclass(eq=False)
-class Ticket:
-    """A piece of an op's work in a queue, the ``future`` of its result, and whether its caller still waits.
-
-    ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``.
-    """
-
-    work: Callable[[Checkpoint], Any]
-    queue: Queue
-    deadline: float
-    owner: str
-    counters: Counters
-    future: Future[Any] = field(default_factory=Future[Any])
-    queued: float = field(default_factory=time.perf_counter)
-    takes_place: bool = False
-    abandoned: bool = False
-    began: float = math.inf
-    running: Interruptible | None = None
-
-    @property
-    def is_late_trace(self) -> bool:
-        """Whether it traces or compiles long past its deadline; it may go on in the background, or never end."""
-        return self.running is not None and self.running.is_uninterrupted and self.late_s > LATE_S
-
-    @property
-    def late_s(self) -> float:
-        """How many seconds its deadline is past."""
-        return time.monotonic() - self.deadline
-
-    def check(self) -> None:
-        """Raise ``DeadlinePassed`` when no caller waits; long work calls this between its chunks."""
-        if self.abandoned or time.monotonic() > self.deadline:
-            raise DeadlinePassed("the work was abandoned: its deadline passed, or its client disconnected")
-
-    def run(self) -> None:
-        """Do and count the work, unless it was abandoned in the queue."""
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            with Interruptible(self.deadline) as self.running, traces_of(self.owner):
-                self.check()
-                waited_s = time.perf_counter() - self.queued
-                self.counters.seconds["queue"] += waited_s
-                self.future.set_result(self.counters.computed(self.work, self.check))
-        except BaseException as error:  # noqa: BLE001 - it goes to the caller
-            self.future.set_exception(error)
 
 
 class Scheduler:
@@ -242,13 +177,7 @@ class Scheduler:
                 ticket.future.set_exception(stuck.refusal)
 
     def _overruns(self, queue: Queue) -> list[Overrun]:
-        now, found = time.monotonic(), list[Overrun]()
-        for ticket in self._running[queue]:
-            if (block := ticket.running) is not None and not block.is_uninterrupted:
-                # What follows a late trace is late from its end.
-                late = now - max(ticket.deadline, block.since)
-                found += [Overrun(late, ticket.owner)] if late > 0 else []
-        return found
+        return [late for ticket in self._running[queue] if (late := ticket.overrun) is not None]
 
     def late_traces(self) -> list[Ticket]:
         """Return the work that traces or compiles long past its deadline: each piece keeps a thread."""

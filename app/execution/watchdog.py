@@ -16,7 +16,8 @@ import weakref
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
-from app.execution.scheduler import STUCK_S, Overrun, Scheduler, Ticket
+from app.execution.scheduler import Scheduler
+from app.execution.tickets import STUCK_S, Overrun, Ticket
 from app.telemetry.line_writer import STDERR
 
 log = logging.getLogger("pullback")

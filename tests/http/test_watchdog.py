@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.execution.scheduler import Overrun, Scheduler
+from app.execution.scheduler import Scheduler
+from app.execution.tickets import Overrun
 from app.execution.watchdog import STUCK, Watch
 from tests.http.conftest import PLUGINS
 from tests.http.native_client import JSON, ask, post, problem

@@ -1,0 +1,88 @@
+"""Work in the queues of the scheduler, and how late it is."""
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from app.errors import DeadlinePassed, Overloaded
+from app.runtime.cancellation import Checkpoint, Interruptible
+from app.runtime.trace_entry import LATE_S
+from app.runtime.traces import traces_of
+from app.telemetry.counters import Counters
+
+Queue = Literal["short", "long", "check", "compile", "catalogue", "json"]
+# A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
+STUCK_S = 5.0
+
+
+class Overrun(NamedTuple):
+    """Work that runs past its deadline, by so many seconds, and its owner."""
+
+    seconds: float
+    owner: str
+
+    @property
+    def refusal(self) -> Overloaded:
+        """The error for work that cannot run because this one is stuck."""
+        return Overloaded(f"stuck: op {self.owner} is {self.seconds:.0f} s past its deadline", retry_after_s=5)
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A piece of an op's work in a queue, the ``future`` of its result, and whether its caller still waits.
+
+    ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``.
+    """
+
+    work: Callable[[Checkpoint], Any]
+    queue: Queue
+    deadline: float
+    owner: str
+    counters: Counters
+    future: Future[Any] = field(default_factory=Future[Any])
+    queued: float = field(default_factory=time.perf_counter)
+    takes_place: bool = False
+    abandoned: bool = False
+    began: float = math.inf
+    running: Interruptible | None = None
+
+    @property
+    def is_late_trace(self) -> bool:
+        """Whether it traces or compiles long past its deadline; it may go on in the background, or never end."""
+        return self.running is not None and self.running.is_uninterrupted and self.late_s > LATE_S
+
+    @property
+    def late_s(self) -> float:
+        """How many seconds its deadline is past."""
+        return time.monotonic() - self.deadline
+
+    @property
+    def overrun(self) -> Overrun | None:
+        """How far it runs past its deadline, ``None`` if it does not. A trace does not: it holds no other work."""
+        block = self.running
+        if block is None or block.is_uninterrupted:
+            return None
+        # What follows a late trace is late from its end.
+        late = time.monotonic() - max(self.deadline, block.since)
+        return Overrun(late, self.owner) if late > 0 else None
+
+    def check(self) -> None:
+        """Raise ``DeadlinePassed`` when no caller waits; long work calls this between its chunks."""
+        if self.abandoned or time.monotonic() > self.deadline:
+            raise DeadlinePassed("the work was abandoned: its deadline passed, or its client disconnected")
+
+    def run(self) -> None:
+        """Do and count the work, unless it was abandoned in the queue."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            with Interruptible(self.deadline) as self.running, traces_of(self.owner):
+                self.check()
+                waited_s = time.perf_counter() - self.queued
+                self.counters.seconds["queue"] += waited_s
+                self.future.set_result(self.counters.computed(self.work, self.check))
+        except BaseException as error:  # noqa: BLE001 - it goes to the caller
+            self.future.set_exception(error)
