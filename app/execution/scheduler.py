@@ -161,14 +161,16 @@ class Scheduler:
             return [late for queue in self._queues if queue != "catalogue" for late in self._overruns(queue)]
 
     def refuse_behind(self, late_s: float) -> None:
-        """Refuse the work that waits for a computation so long past its deadline, with ``Overloaded``."""
+        """Refuse the work that waits for a computation so long past its deadline, with ``Overloaded``.
+
+        That is the work of queues with one thread; those that trace have others.
+        """
         refused = list[tuple[Ticket, Overrun]]()
         with self._lock:
-            for queue, waiting in self._queues.items():
-                stuck = max(self._overruns(queue), default=None)
-                if queue != "catalogue" and stuck and stuck.seconds > late_s:
-                    held = [owner for owner in waiting if not self._may_start(queue, owner)]
-                    refused += [(ticket, stuck) for owner in held for ticket in waiting.pop(owner)]
+            for queue in self._queues.keys() - THREADS.keys() - {"catalogue"}:
+                waiting, stuck = self._queues[queue], max(self._overruns(queue), default=None)
+                if stuck is not None and stuck.seconds > late_s:
+                    refused += [(ticket, stuck) for owner in [*waiting] for ticket in waiting.pop(owner)]
             for ticket, _ in refused:
                 if ticket.takes_place:
                     self._admission.give(ticket.owner)

@@ -250,6 +250,8 @@ def test_what_waits_for_stuck_work_is_refused():
             ]
             while scheduler.waiting < len(waiting):
                 await asyncio.sleep(PAUSE_S)
+            scheduler.refuse_behind(PATIENCE_S)
+            assert scheduler.waiting == len(waiting)
             scheduler.refuse_behind(0.1)
             for task in waiting:
                 with pytest.raises(Overloaded, match=r"^stuck: op slow is \d+ s past its deadline$") as error:
