@@ -160,7 +160,7 @@ def op_path(*parts: str) -> str:
 
 
 def segment(name: str) -> str:
-    """Return a name, perhaps of a hostile server, as a segment of a path; raise ``BadArgument`` for what is no text."""
+    """Quote a name, which a hostile server may have sent, as a segment of a path; raise ``BadArgument`` if not text."""
     try:
         return quote(name, safe="")
     except (TypeError, UnicodeError):

@@ -17,7 +17,7 @@ NextChunk: TypeAlias = Callable[[], Awaitable[bytes | None]]
 
 
 class Transport(ABC):
-    """Sends calls; raises a ``PullbackError`` if there is no response."""
+    """Sends calls. Its methods raise a ``PullbackError`` if the server does not respond."""
 
     @abstractmethod
     async def exchange(self, call: Call[Any], limit: Limit) -> Response:

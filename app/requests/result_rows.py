@@ -31,7 +31,7 @@ class Rows:
             if isinstance(whole, Absent) or isinstance(leaf, Absent) or whole.shape[1:] != leaf.shape:
                 if whole is leaf:
                     continue
-                message = "a result has another shape than at other points, so they are no array"
+                message = "the points have results of different shapes, which cannot be one array"
                 raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
             whole[index] = leaf
 

@@ -57,7 +57,7 @@ def _matrix(rng: random.Random, rows: int, columns: int) -> Matrix:
 
 
 def _pattern(rng: random.Random, matrix: Matrix) -> tuple[Any, bool | None]:
-    """Return a pattern, and whether it misses a nonzero; ``None`` if it is no pattern of this matrix."""
+    """Return a pattern, and whether it misses a nonzero; ``None`` if the matrix cannot have it."""
     rows, columns = (x.tolist() for x in np.nonzero(matrix))
     misses: bool | None = False
     match rng.randrange(7):

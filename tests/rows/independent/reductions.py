@@ -88,7 +88,7 @@ def kepler_reference(e: Array, m: Array) -> Array:
 
 
 def row_layer_norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """Each row with mean 0 and variance 1, then times a gain of its own, plus a shift of its own."""
+    """Scale each row to mean 0 and variance 1, multiply it by its gain, and add its shift."""
     centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     return centred / tf.sqrt(variance + 0.125) * gain + shift
