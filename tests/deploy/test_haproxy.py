@@ -60,6 +60,12 @@ def test_a_server_gets_no_more_than_it_queues(defaults):
     assert all(int(most) < defaults.queue / 2 for most in bounds)
 
 
+def test_no_option_loses_requests_when_servers_die():
+    """``slowstart`` leaves no room on the other servers, ``shutdown-sessions`` ends what is being connected."""
+    options = re.findall(r"^ *(?:default-server|server) .*", CONFIG.read_text(), re.MULTILINE)
+    assert not [line for line in options if "slowstart" in line or "shutdown-sessions" in line]
+
+
 def test_only_answers_of_servers_are_not_sent_again():
     """A 503 is an answer; a request that was not answered may be sent again, once: it may be what ended the server."""
     assert re.findall(r"^ *retries (.*)$", CONFIG.read_text(), re.MULTILINE) == ["1"]
