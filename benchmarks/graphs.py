@@ -24,7 +24,7 @@ from benchmarks.pages import table
 from benchmarks.processes import Server
 from ops import Array
 from pullback import Client
-from pullback.compose import Value
+from pullback.graph_values import Value
 
 RESULT = Path(__file__).parent / "results" / "graphs.md"
 ROUNDS, CALLS, WARM_UP_S = 15, 20, 3.0

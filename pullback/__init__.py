@@ -8,7 +8,6 @@ from pullback import results
 from pullback.async_client import AsyncClient
 from pullback.catalogue import Contract, ListedOp, OpSummary
 from pullback.client import Client
-from pullback.compose import Attribute
 from pullback.errors import (
     BadArgument,
     CannotConnect,
@@ -28,6 +27,7 @@ from pullback.errors import (
     Unauthorized,
     Unprocessable,
 )
+from pullback.graph_values import Attribute
 from pullback.jobs import AsyncJob, Job, JobState
 from pullback.linearization import AsyncLinearization, Linearization
 from pullback.op import AsyncComposedOp, AsyncOp, ComposedOp, Op

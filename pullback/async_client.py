@@ -78,9 +78,10 @@ class AsyncClient(BaseClient):
     ) -> AsyncComposedOp:
         """Return the op that a Python function of ops composes; its arguments are the inputs.
 
-        The function is called once, with values in place of arrays; ``compose.Value`` has their operators. It returns
-        one value, the output ``y``, or a dictionary of them. ``attrs`` are defaults of the attributes that it names
-        with ``Attribute("NAME")``. The service keeps the composition for a while; it gets it again when it is gone.
+        The function is called once, with values in place of arrays; ``graph_values.Value`` has their operators. It
+        returns one value, the output ``y``, or a dictionary of them. ``attrs`` are defaults of the attributes that it
+        names with ``Attribute("NAME")``. The service keeps the composition for a while; it gets it again when it is
+        gone.
         """
         document = traced(function, summary, attrs)
         return AsyncComposedOp(self, await self.send(post(document)), document)

@@ -10,14 +10,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import httptools
-
 from pullback.addresses import Address
 from pullback.bodies import Body
 from pullback.calls import Call
 from pullback.connections import Connections, Sockets
+from pullback.exchange import Exchange
 from pullback.failures import handshake_failed
-from pullback.http1 import IDLE_S, NoResponse, ResponseParser, is_small, joined
+from pullback.http1 import IDLE_S, NoResponse, is_small, joined
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
@@ -27,53 +26,6 @@ if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
-
-
-class Exchange:
-    """A request that was sent: the response as far as it came, and how the exchange ended."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_stream: bool = False) -> None:
-        """Start before the first byte; the caller takes the content of a stream in parts."""
-        self.parser = ResponseParser()
-        self.is_stream = is_stream
-        self.arrived: asyncio.Future[None] | None = None
-        """Wakes the caller who waits for the next part of a stream."""
-        self.ended: asyncio.Future[None] = loop.create_future()
-        self.error: Exception | None = None
-
-    def wake(self) -> None:
-        """Wake the caller who waits for the next part."""
-        if self.arrived is not None and not self.arrived.done():
-            self.arrived.set_result(None)
-
-    def end(self, error: Exception | None = None) -> None:
-        """End with the complete response, or with an error."""
-        if not self.ended.done():
-            self.error = error
-            self.ended.set_result(None)
-        self.wake()
-
-    def feed(self, data: bytes) -> memoryview | None:
-        """Parse the next bytes; return the memory for the rest, if it needs no parser."""
-        try:
-            self.parser.feed(data)
-            rest = self.parser.rest() if not self.is_stream else None
-        except (MemoryError, httptools.HttpParserError) as error:
-            self.end(error)
-            return None
-        if self.parser.is_complete:
-            self.end()
-        return rest
-
-    def lose(self) -> None:
-        """End because the connection is closed, which may complete the response."""
-        if self.ended.done():
-            return
-        try:
-            self.parser.end()
-        except OSError as error:
-            self.end(error)
-        self.end()
 
 
 class AsyncioConnection(asyncio.Protocol):

@@ -21,7 +21,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
-from pullback.compose import is_traced
+from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
 __all__ = ["compose", "remote"]

@@ -12,8 +12,9 @@ from pullback import bodies, calls, reports, results
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, Pointwise, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
-from pullback.compose import Document, Operand, Value, apply, apply_document, put
+from pullback.compose import apply_document, put
 from pullback.errors import BadArgument, NotFound
+from pullback.graph_values import Document, Operand, Value, apply
 from pullback.limits import Limit
 from pullback.linearization import AsyncLinearization, Linearization
 from pullback.op_calls import COTANGENTS, INPUTS, TANGENTS, VECTORS, OpCall, Positional, TensorField, evaluation

@@ -28,7 +28,7 @@ from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
-from pullback.compose import is_traced
+from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
 try:

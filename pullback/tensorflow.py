@@ -31,9 +31,9 @@ import tensorflow as tf
 # What tf.custom_gradient uses: no public API records the gradient of an op, or says whether a tape records.
 from tensorflow.python.eager import record
 
-from pullback.compose import is_traced
 from pullback.dtypes import Array
 from pullback.errors import BadArgument
+from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, Remote, TensorType, evaluate
 
 __all__ = ["compose", "remote"]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from pullback.compose import is_traced
+from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 from pullback.remotes.credentials import handle
 

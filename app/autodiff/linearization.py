@@ -22,7 +22,8 @@ from app.autodiff.point import Arrays, Point
 from app.autodiff.transforms import Transform
 from app.errors import wrong
 from app.runtime.cancellation import Checkpoint
-from app.runtime.residuals import JOINED, Residuals, Use, using
+from app.runtime.cut_traces import JOINED
+from app.runtime.residuals import Residuals, Use, using
 from app.tensors.dtypes import DTYPES
 from ops import Array
 

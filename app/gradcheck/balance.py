@@ -21,9 +21,9 @@ from app.gradcheck.sample import DRAWS, Sample
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from ops import Array
+from pullback.gradcheck.number_comparison import ROUNDED
 from pullback.gradcheck.numeric import NO_DIGITS
 from pullback.gradcheck.scales import HIDDEN, are_far_apart, balance
-from pullback.gradcheck.verdict import ROUNDED
 
 # The relative step that shows how sensitive numbers are, and how many of them.
 STEP, STEPS = 2.0**-8, 3

@@ -14,7 +14,8 @@ from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.runtime.modes import Key
 from ops import Array
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 # The most that another order of the terms changes, in units in the last place of each term.
 MOST_UNITS = 4.0
@@ -33,13 +34,13 @@ class Repeated:
         return np.array_equal(self.values[key], self.before[key], equal_nan=self.values[key].dtype.kind not in "iub")
 
 
-def finding(place: Place, repeated: Sequence[Repeated], what: str, against: str, *, why: str) -> Finding:
+def finding(subject: Subject, repeated: Sequence[Repeated], what: str, against: str, *, why: str) -> Finding:
     """Return the finding on values that should not change.
 
     It fails if they differ by more than another order of their terms explains. If there is a reason ``why`` this cannot
     be what changes them, it fails for any difference, and says the reason.
     """
-    comparison = Comparison(place)
+    comparison = Comparison(subject)
     changed, units = False, 0.0
     for each in repeated:
         for key, before in each.before.items():
@@ -48,7 +49,7 @@ def finding(place: Place, repeated: Sequence[Repeated], what: str, against: str,
                 changed = True
                 if not why and value.dtype.kind not in "iub":
                     # Without the noise of the op: numbers that change by themselves have some.
-                    unit = rounding.eps(place.dtype) * each.sample.rounding.terms[key] + rounding.tiny(place.dtype)
+                    unit = rounding.eps(subject.dtype) * each.sample.rounding.terms[key] + rounding.tiny(subject.dtype)
                     bar, units = MOST_UNITS * unit, max(units, _units(value, before, unit))
             comparison.add(value, before, bar, key=key, calls=calls(each.sample, key))
     found = comparison.finding(what, against)

@@ -18,7 +18,7 @@ from app.gradcheck.sizes import BLOCKS
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Mode
-from pullback.gradcheck.verdict import Comparison
+from pullback.gradcheck.number_comparison import Comparison
 
 # The rows of the whole batch, those of the batches that are compared bit for bit, and those of the parts.
 WHOLE, FIXED, PARTS = 65, 16, (1, 2, 4, 15, 16, 17, 33, 64)

@@ -18,10 +18,10 @@ from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
 from app.gradcheck.target import Target
 from ops import Array, Op
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Slopes, Status, slopes
 from pullback.gradcheck.reproduction import Index
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
-from pullback.gradcheck.verdict import Comparison
 
 # The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
 # or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.

@@ -21,9 +21,9 @@ from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Array
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, Status
 from pullback.gradcheck.reproduction import Index
-from pullback.gradcheck.verdict import Comparison
 
 # The most numbers of an input that are moved alone, and how many directions move all inputs together.
 ALONE, TOGETHER = 12, 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ops import Mode
-from pullback.gradcheck.verdict import Tolerances
+from pullback.gradcheck.number_comparison import Tolerances
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ops import Op
 from pullback.documents import written
 from pullback.findings import Check, outcome
 from pullback.gradcheck.reproduction import Reproduction
-from pullback.gradcheck.verdict import Finding, Place, Verdict
+from pullback.gradcheck.verdict import Finding, Subject, Verdict
 from pullback.ops._surroundings import Surroundings
 
 log = logging.getLogger("pullback")
@@ -87,7 +87,7 @@ class Step:
             self.target.clear_statuses()
             raise
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:  # only the op raises these on this thread
-            faults.append(failure(error, self.place, self.report.op, self.report.options.seed))
+            faults.append(failure(error, self.subject, self.report.op, self.report.options.seed))
             self.add(faults[-1], time.perf_counter() - began)
         finally:
             self._note_broken(faults)
@@ -97,7 +97,7 @@ class Step:
 
     def _note_broken(self, faults: Sequence[Finding]) -> None:
         """Leave out the checks that rely on what is broken: those of the second order, or all."""
-        orders = {finding.place.order for finding in faults if finding.verdict == "fail"}
+        orders = {finding.subject.order for finding in faults if finding.verdict == "fail"}
         if self.check == contract.NAME and orders == {2}:
             self.target.disable_second()
         elif self.check in (contract.NAME, mutation.NAME) and orders:
@@ -111,7 +111,7 @@ class Step:
 
     def end(self, verdict: Verdict, sentence: str, *, reproduction: Reproduction | None = None) -> None:
         """End the step, which cannot be run to its end, with a finding."""
-        self.add(Finding(self.place, verdict, sentence, reproduction=reproduction))
+        self.add(Finding(self.subject, verdict, sentence, reproduction=reproduction))
         self.has_ended = True
 
     @property
@@ -121,7 +121,7 @@ class Step:
         if self.has_ended or not self.is_requested:
             return found
         begun = "; this check began and did not end" if self.has_begun else ""
-        finding = Finding(self.place, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
+        finding = Finding(self.subject, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
         return [*found, self.report.entry(finding, self.target.attrs, of=self.target.op)]
 
     @property
@@ -138,27 +138,27 @@ class Step:
 
     def _changes(self) -> Iterator[Finding]:
         if changed := self.report.surroundings.restore():
-            yield changes(changed, self.place, self.report.op)
+            yield changes(changed, self.subject, self.report.op)
 
     def _checked(self) -> Iterator[Finding]:
         if broken := self.report.broken.get(id(self.target)):
-            yield Finding(self.place, "skipped", f"not run, because check {broken} fails")
+            yield Finding(self.subject, "skipped", f"not run, because check {broken} fails")
             return
         if self.check in SECOND_ORDER and (why := self.target.why_no_second):
-            yield Finding(replace(self.place, order=2), "skipped", why)
+            yield Finding(replace(self.subject, order=2), "skipped", why)
             return
         try:
             yield from CHECKS[self.check](self.target)
         except Overloaded as error:
-            yield Finding(self.place, "skipped", error.detail)
+            yield Finding(self.subject, "skipped", error.detail)
         except PullbackError as error:
             # The op rejects its examples, or points that were drawn for it.
             is_rejected = isinstance(error, Unprocessable) and self.target.inputs is None
             if is_rejected and not self.target.has_example:
                 sentence = f"the op rejects random points with these attributes: {error.detail}"
-                yield Finding(self.place, "skipped", sentence)
+                yield Finding(self.subject, "skipped", sentence)
             elif is_rejected or isinstance(error, OpFailed):
-                yield failure(error, self.place, self.report.op, self.report.options.seed)
+                yield failure(error, self.subject, self.report.op, self.report.options.seed)
             else:
                 raise
         except Exception as error:
@@ -166,12 +166,12 @@ class Step:
                 yield from changed
                 return
             log.warning("op %s: check %s broke off", self.report.op.name, self.check, exc_info=True)
-            yield failure(error, self.place, self.report.op, self.report.options.seed)
+            yield failure(error, self.subject, self.report.op, self.report.options.seed)
 
     @property
-    def place(self) -> Place:
-        """The place of a finding on the whole step."""
-        return Place(self.check, dtype=self.target.widest)
+    def subject(self) -> Subject:
+        """What a finding on the whole step is about."""
+        return Subject(self.check, dtype=self.target.widest)
 
 
 @dataclass(eq=False)
@@ -225,8 +225,8 @@ class Report:
                 raise
             if not is_rejected:
                 log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
-            place = Place(contract.NAME, dtype=self.op.dtypes[0])
-            self.steps, self.unplanned = [], [self.entry(failure(error, place, self.op, self.options.seed), {})]
+            subject = Subject(contract.NAME, dtype=self.op.dtypes[0])
+            self.steps, self.unplanned = [], [self.entry(failure(error, subject, self.op, self.options.seed), {})]
 
     @property
     def outline(self) -> list[str]:

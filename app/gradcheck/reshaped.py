@@ -21,7 +21,8 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.sizes import BLOCKS
 from app.gradcheck.target import Target
 from ops import Array, Mode
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 Shape: TypeAlias = tuple[int, ...]
 SMALL: tuple[Shape, ...] = ((), (1,), (5,), (64,), (65,), (1, 1, 1), (0,), (2, 0, 3))
@@ -39,7 +40,7 @@ PADDED = (
 )
 
 
-def findings(target: Target, place: Place) -> Iterator[Finding]:
+def findings(target: Target, subject: Subject) -> Iterator[Finding]:
     """Compare the values in many shapes with those of the same numbers in one dimension, order by order."""
     sample, rng = target.subsamples[0], target.rng("shapes")
     shapes = [*SMALL, *OF_BLOCKS, tuple(int(n) for n in rng.permutation(UNEVEN))]
@@ -50,7 +51,7 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
     runs = [*itertools.product(shapes, modes), *itertools.product(long, modes[-1:])]
     size = next(iter(sample.point.inputs.values())).size
     if not size:
-        yield Finding(place, "skipped", "the points have no numbers")
+        yield Finding(subject, "skipped", "the points have no numbers")
         return
     by_order = {order: list[tuple[Shape, Comparison]]() for order in (0, *target.orders)}
     for shape, mode in runs:
@@ -61,12 +62,12 @@ def findings(target: Target, place: Place) -> Iterator[Finding]:
         except Unprocessable:
             continue
         except OpFailed as error:
-            yield Finding(replace(place, mode=mode), "fail", f"in shape {list(shape)}: {error.located}", 1)
+            yield Finding(replace(subject, mode=mode), "fail", f"in shape {list(shape)}: {error.located}", 1)
             return
         for order, comparison in compared.items():
             by_order[order].append((shape, comparison))
     for order, compared in by_order.items():
-        yield _finding(replace(place, order=order), compared)
+        yield _finding(replace(subject, order=order), compared)
 
 
 def _compare(target: Target, sample: Sample, in_line: Sample, shape: Shape, at: Array) -> dict[int, Comparison]:
@@ -81,8 +82,10 @@ def _compare(target: Target, sample: Sample, in_line: Sample, shape: Shape, at: 
     )
     point = moved(in_line.point, inputs)
     values = values_up_to(sample.last, point, dys, vectors).run_unpadded()
-    place, call = Place(NAME, mode=mode, dtype=target.widest), Call(point, ("", ""), dys, vectors, needs_all=True)
-    found = {order: Comparison(replace(place, order=order), target.options.tolerances) for order in (0, *target.orders)}
+    subject, call = Subject(NAME, mode=mode, dtype=target.widest), Call(point, ("", ""), dys, vectors, needs_all=True)
+    found = {
+        order: Comparison(replace(subject, order=order), target.options.tolerances) for order in (0, *target.orders)
+    }
     for key, value in values.items():
         if (comparison := found.get(ORDERS[str(key[0])])) is not None:
             is_whole, expected = value.dtype.kind in "iub", np.ravel(in_line.values[key])[at].reshape(shape)
@@ -97,8 +100,8 @@ def _at(call: Call) -> Calls:
     return lambda i: replace(call, position=i)
 
 
-def _finding(place: Place, compared: Sequence[tuple[Shape, Comparison]]) -> Finding:
-    what, against = NAMES[place.order or 0], "that of the same numbers in one dimension"
+def _finding(subject: Subject, compared: Sequence[tuple[Shape, Comparison]]) -> Finding:
+    what, against = NAMES[subject.order or 0], "that of the same numbers in one dimension"
     for shape, comparison in compared:
         # The first shape is the smallest, which is the easiest to reproduce.
         if comparison.wrong:
@@ -106,6 +109,6 @@ def _finding(place: Place, compared: Sequence[tuple[Shape, Comparison]]) -> Find
             return replace(found, sentence=f"in shape {list(shape)}: {found.sentence}")
     points = sum(comparison.points for _, comparison in compared)
     if not points:
-        return Finding(place, "skipped", f"{what}: nothing to compare")
+        return Finding(subject, "skipped", f"{what}: nothing to compare")
     shapes = len(dict(compared))
-    return Finding(place, "pass", f"{what} agrees with {against} in {shapes} shapes", points)
+    return Finding(subject, "pass", f"{what} agrees with {against} in {shapes} shapes", points)

@@ -7,7 +7,6 @@ from typing import cast
 
 import numpy as np
 
-from app.autodiff.binding import moved
 from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.errors import OpFailed, Unprocessable
@@ -257,41 +256,6 @@ class Sample:
             return [values_up_to(self.last, *each).run() for each in points]
         values = Rows(self.point, lambda: None).values_up_to(self.last, *split(stack(sets)))
         return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
-
-
-@dataclass(frozen=True, eq=False)
-class Subsample(Sample):
-    """Some numbers of an elementwise op's sample, in one dimension, with their flat ``indices`` in the whole.
-
-    Their values are those that they have in the whole.
-    """
-
-    whole: Sample = field(kw_only=True)
-    indices: Array = field(kw_only=True)
-
-    @classmethod
-    def of(cls, whole: Sample, indices: Array) -> "Subsample":
-        """Select the numbers at flat ``indices``."""
-        inputs, dys, vectors = (
-            {name: x.ravel()[indices] for name, x in named.items()}
-            for named in (whole.point.inputs, whole.cotangents, whole.vectors)
-        )
-        point = moved(whole.point, inputs)
-        return cls(point, dys, vectors, whole=whole, indices=indices, last=whole.last)
-
-    def up_to(self, last: Kind) -> Sample:
-        """Return the same subsample without the values of later kinds."""
-        return replace(self, whole=self.whole.up_to(last), last=last)
-
-    @cached_property
-    def values(self) -> dict[Key, Array]:
-        """The values of the whole at the indices."""
-        return {key: value.ravel()[self.indices] for key, value in self.whole.values.items()}
-
-    def index(self, name: str) -> Callable[[int], tuple[int, ...]]:
-        """Return a function from the position of a number in the subsample to its index in the whole."""
-        index = self.whole.index(name)
-        return lambda i: index(int(self.indices[i]))
 
 
 def nowhere(i: int) -> None:

@@ -17,7 +17,8 @@ from app.gradcheck import rounding
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.points import edges
 from app.gradcheck.rows import Rows, stack
-from app.gradcheck.sample import Sample, Subsample, stacked
+from app.gradcheck.sample import Sample, stacked
+from app.gradcheck.subsample import Subsample
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target
 from app.runtime.modes import Key
 from ops import Array, Formula, Surrogate

@@ -20,7 +20,8 @@ from app.gradcheck.balance import balanced, even
 from app.gradcheck.options import Options
 from app.gradcheck.reference import has_reference, is_as_reference, is_singular
 from app.gradcheck.rows import Rows, numbers_of
-from app.gradcheck.sample import Sample, Subsample, sample_at, stacked
+from app.gradcheck.sample import Sample, sample_at, stacked
+from app.gradcheck.subsample import Subsample
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES

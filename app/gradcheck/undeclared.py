@@ -16,7 +16,7 @@ from app.gradcheck import points
 from app.gradcheck.reference import has_reference
 from app.gradcheck.target import Target
 from ops import BOOL, FLOATS, Example, Input, Op
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 # Domains that indices and labels often have, from the first number to the one after the last.
 USUAL = ((0.0, 3.0), (0.0, 1.0))
@@ -54,7 +54,7 @@ def _finding(target: Target, slot: Input, why: str) -> Finding:
     where = "at an example" if target.inputs is not None else f"with integers from {low:g} to {high - 1:g}"
     cure = f'declare Input("{slot.name}", ..., domain=(first, last + 1)), or a sample of the op'
     sentence = f"{slot.name} has no domain, and the op rejects integers from -3 to 2 ({why}); checked {where}: {cure}"
-    return Finding(Place("contract", 0, input=slot.name, dtype=target.widest), "inconclusive", sentence)
+    return Finding(Subject("contract", 0, input=slot.name, dtype=target.widest), "inconclusive", sentence)
 
 
 def _integers(op: Op) -> list[Input]:

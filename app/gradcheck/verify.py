@@ -16,8 +16,9 @@ from app.gradcheck.widest import all_cotangents, in_widest
 from app.tensors.dtypes import DTYPES
 from ops import Array
 from pullback.documents import written
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import NO_DIGITS
-from pullback.gradcheck.verdict import Comparison, Place, Tolerances, worst_verdict
+from pullback.gradcheck.verdict import Subject, worst_verdict
 
 BLOCKS = 32
 
@@ -40,8 +41,8 @@ def verify(
     sample = _sample(wide, cotangents)
     documents: dict[str, dict[str, Any]] = {}
     for name, theirs in gradients.items():
-        place = Place("verify", 1, input=name, dtype=point.spec.dtype)
-        documents[name] = _document(place, theirs, sample, tolerances=tolerances)
+        subject = Subject("verify", 1, input=name, dtype=point.spec.dtype)
+        documents[name] = _document(subject, theirs, sample, tolerances=tolerances)
     return {
         "op": point.op.name,
         "verdict": worst_verdict([document["verdict"] for document in documents.values()]),
@@ -58,27 +59,27 @@ def _sample(point: Point, cotangents: Mapping[str, Array] | None) -> Sample:
     return Sample(point, all_cotangents(point, cotangents), vectors, last="gradients")
 
 
-def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolerances) -> dict[str, Any]:
+def _document(subject: Subject, theirs: Array, sample: Sample, *, tolerances: Tolerances) -> dict[str, Any]:
     """Return the verdict on a gradient, which may be off by the rounding of its dtype and the tolerances.
 
     The blocks are up to ``BLOCKS`` ranges of the leading axis, which show a wrong tile of a kernel.
     """
-    name, key = str(place.input), ("gradients", str(place.input))
+    name, key = str(subject.input), ("gradients", str(subject.input))
     x = np.asarray(sample.point.inputs[name], np.float64)
     # The gradient of an input that is not differentiable is 0.
     expected = np.asarray(sample.values.get(key, np.zeros(x.shape)), np.float64)
-    bar = sample.error_bound(key, place.dtype) if key in sample.values else np.zeros(x.shape)
-    high = DTYPES[place.dtype].high
+    bar = sample.error_bound(key, subject.dtype) if key in sample.values else np.zeros(x.shape)
+    high = DTYPES[subject.dtype].high
     with np.errstate(invalid="ignore"):
         # Values beyond the range of their dtype are correctly infinite in it.
         expected = np.where(np.abs(expected) >= high, np.copysign(np.inf, expected), expected)
 
-    error = _error(theirs, expected, bar, sample, place)
+    error = _error(theirs, expected, bar, sample, subject)
     # One number that cannot be judged leaves the verdict open.
     indices = [(theirs.shape, i) for i in np.ndindex(theirs.shape)] if np.isinf(error).any() else []
 
     def compare(part: Any = ..., **where: Any) -> Comparison:
-        comparison = Comparison(place, tolerances)
+        comparison = Comparison(subject, tolerances)
         comparison.add(theirs[part], expected[part], bar[part], error=error[part], **where)
         return comparison
 
@@ -105,12 +106,12 @@ def _document(place: Place, theirs: Array, sample: Sample, *, tolerances: Tolera
     }
 
 
-def _error(theirs: Array, expected: Array, bar: Array, sample: Sample, place: Place) -> Array:
+def _error(theirs: Array, expected: Array, bar: Array, sample: Sample, subject: Subject) -> Array:
     """Return how far agreement shows each number; infinite where a far larger number hides that it may be wrong.
 
     The bar in a narrower dtype is that of each number. In the widest one, it is that of the largest.
     """
-    key, dtype = ("gradients", str(place.input)), place.dtype
+    key, dtype = ("gradients", str(subject.input)), subject.dtype
     if key not in sample.values or rounding.eps(dtype) > rounding.eps(sample.point.spec.dtype):
         return np.zeros(bar.shape)
     size = np.fmax(np.abs(np.asarray(theirs, np.float64)), np.abs(expected))

@@ -12,10 +12,11 @@ from app.runtime import tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.cut_traces import Cut
 from app.runtime.functions import Bounded, Function, unoptimized
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables, variable_fault
-from app.runtime.residuals import Cut, in_use
+from app.runtime.residuals import in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
 from app.runtime.this_thread import can_run_here

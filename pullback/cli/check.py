@@ -19,7 +19,7 @@ from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import runnable, runnable_without_service
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
-from pullback.gradcheck.verdict import Tolerances
+from pullback.gradcheck.number_comparison import Tolerances
 from pullback.local_checks import LocalChecks
 
 

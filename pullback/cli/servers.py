@@ -8,7 +8,7 @@ from rich.console import Console
 from pullback.cli.console import styled
 from pullback.cli.values import attribute
 from pullback.errors import BadArgument
-from pullback.gradcheck.verdict import Tolerances
+from pullback.gradcheck.number_comparison import Tolerances
 from pullback.reports import Event, Report
 from pullback.server_checks.events import DEFAULT_BUDGET, ServerOptions, check_servers
 from pullback.server_checks.model import as_object

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from pullback.dtypes import Array
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, NO_DIGITS, Slopes, Status
-from pullback.gradcheck.verdict import Comparison
 
 # The first step of the second estimate, as a fraction of that of the first.
 SECOND_ESTIMATE = 1 / 8

@@ -1,48 +1,30 @@
-"""Verdicts: number-by-number comparisons, and the findings and sentences that report them."""
+"""Verdicts, and the findings that report them."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from pullback import findings
-from pullback.counted import counted
-from pullback.dtypes import FLOATS, Array
 from pullback.findings import Check, Worst
 from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.reproduction import Index, Reproducible, Reproduction
-
-NEAR_OVERFLOW = 1 / 16
-"""An infinite number is not compared with one that is larger than this fraction of the range of the dtype."""
+from pullback.gradcheck.reproduction import Index, Reproduction
 
 Verdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-LEAST, MOST = 0.05, 0.5
-"""Of the numbers that have an expected value, at least this share must be compared; the sentence says if most are not.
-"""
-ROUNDED = 2.0**-20
-"""A number counts as 0 if its error bar is at most this fraction of the terms that it is made of."""
-SHOWING = 1, "float64"
-"""The order and dtype whose differences show small numbers beside large ones; others rarely do, and only say so."""
-NAMED = 4
-"""How many numbers that can be judged nowhere a sentence names."""
-MOST_DIGITS = 15
-"""The digits of a number that is exact; no float has more."""
+LEAST = 0.05
+"""Of the numbers that have an expected value, at least this share must be compared."""
 UNKNOWN = frozenset({Status.NO_DIGITS, Status.CONTRADICTION, Status.FLAT, Status.TOLERANCE})
 """Why such a number is not compared. Where the reason is another, such as a kink, there is no expected value."""
 
-SAME_RATIO = 1e-2
-"""How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
-
 
 @dataclass(frozen=True)
-class Place:
-    """The subject of a finding: the check, the order (0: values), the slot, and how the op was run."""
+class Subject:
+    """What a finding is about: the check, the order (0: values), the slot, and how the op was run."""
 
     check: str
     order: int | None = None
@@ -54,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check at one place: its verdict, a sentence, the worst element and how to reproduce it.
+    """The result of one check of one subject: its verdict, a sentence, the worst element and how to reproduce it.
 
     ``attrs`` are the op's attributes, ``None`` for those that the check was asked to run with. A
     ``note`` is about a doubtful declaration of the op.
@@ -62,7 +44,7 @@ class Finding:
     digits that the error bar leaves.
     """
 
-    place: Place
+    subject: Subject
     verdict: Verdict
     sentence: str
     points: int = 0
@@ -76,10 +58,10 @@ class Finding:
 
     def entry(self, attrs: Mapping[str, Any], device: str = "", seconds: float = 0.0) -> Check:
         """Return the finding as an entry of a report, with these attributes unless it has others."""
-        place, attrs = asdict(self.place), dict(attrs if self.attrs is None else self.attrs)
-        where = {name: place[name] for name in ("mode", "dtype", "order", "output", "input")}
+        subject, attrs = asdict(self.subject), dict(attrs if self.attrs is None else self.attrs)
+        where = {name: subject[name] for name in ("mode", "dtype", "order", "output", "input")}
         return Check(
-            **place,
+            **subject,
             verdict=self.verdict,
             note=self.note,
             sentence=self.sentence,
@@ -97,202 +79,6 @@ class Finding:
             seconds=seconds,
             places=[findings.Place(attrs=attrs, device=device, **where)],
         )
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """What widens comparisons on top of rounding: a number, and a fraction of the expected number."""
-
-    absolute: float = 0.0
-    relative: float = 0.0
-
-
-class Comparison:
-    """Compares numbers with their expected values, keeps the worst one and counts the inconclusive ones."""
-
-    def __init__(self, place: Place, tolerances: Tolerances = Tolerances()) -> None:
-        """Take the place that the numbers belong to; its dtype defines units in the last place."""
-        self.place, self._tolerances = place, tolerances
-        self.points = self.wrong = self.evaluations = 0
-        self.inconclusive: Counter[str] = Counter()
-        self.digits: Counter[int] = Counter()
-        self._judged: dict[tuple[Index, Index], bool] = {}
-        self.worst: Worst | None = None
-        self._wrong_to_right: list[Array] = []
-        self._worst_ratio = -1.0
-        self._least = floats.underflow(place.dtype) if place.dtype in FLOATS else 0.0
-        self._high = floats.largest(place.dtype) if place.dtype in FLOATS else np.inf
-        self._calls: Callable[[int], Reproducible] | None = None
-        self._worst_at = 0
-
-    def add(
-        self,
-        analytic: Array,
-        numeric: Array,
-        allowed: Array,
-        *,
-        status: Array | None = None,
-        error: Array | None = None,
-        scale: Array | None = None,
-        indices: Sequence[tuple[Index, Index]] = (),
-        are_needed: bool = False,
-        x: Array | None = None,
-        index: Callable[[int], Index | None] | None = None,
-        key: tuple[str | int, str] | None = None,
-        calls: Callable[[int], Reproducible] | None = None,
-    ) -> None:
-        """Compare arrays of one shape, number by number, which may differ by ``allowed`` and the tolerances.
-
-        ``status`` says where there is nothing to compare with. ``error`` is the error bar where ``allowed`` is another:
-        numbers that agree, and are smaller than their bar, prove nothing. They count as 0 where the bar is at the level
-        of rounding of their ``scale``: that of the terms they are made of, or of the largest number of the array.
-        ``index(i)`` returns the index of the i-th number. Those of the ``indices``, with the shape of the array, that
-        ``are_needed`` must be judged once, here or elsewhere: directions here are made to show them. ``key`` names the
-        value that the numbers are if the comparison's place has no slot. ``calls(i)`` returns the call that reproduces
-        the i-th analytic number.
-        """
-        wide = (np.asarray(values, np.float64) for values in (analytic, numeric))
-        a, n, bar, error = (
-            np.ravel(v) for v in np.broadcast_arrays(*wide, allowed, allowed if error is None else error)
-        )
-        if not a.size:
-            return
-        digits = _digits(a, n, error, scale)
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            if analytic.dtype != np.bool_:
-                size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
-                bar = bar + self._tolerances.absolute + self._tolerances.relative * size
-            n = np.where(np.abs(n) - bar > self._high, np.copysign(np.inf, n), n)
-            same, right, ratio = _relative_to_bar(a, n, bar)
-            finite = np.fmin(np.abs(a), np.abs(n))
-            overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
-            statuses = np.full(a.shape, Status.OK, dtype=object)
-            is_hidden = right & ~same & (digits < 0)
-            statuses[is_hidden] = Status.NO_DIGITS
-            # Both count as 0.
-            statuses[is_hidden & (np.fmax(np.abs(a), np.abs(n)) <= self._least)] = Status.UNDERFLOW
-            # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
-            statuses[overflows] = Status.NOT_FINITE
-            if status is not None:
-                statuses = np.where(np.ravel(status) != Status.OK, np.ravel(status), statuses)
-            known = statuses == Status.OK
-            self.digits.update(np.clip(digits[known & right], 0, MOST_DIGITS).astype(int).tolist())
-            for where, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
-                if (are_needed and status_of_it == Status.NO_DIGITS) or (status_of_it == Status.OK and not is_zero):
-                    self.judge(*where, is_judged=bool(status_of_it == Status.OK))
-            self._wrong_to_right.append((a / n)[known & ~right])
-        self.points += a.size
-        self.wrong += int((known & ~right).sum())
-        self.inconclusive.update(str(each) for each in statuses[~known])
-        ratio = np.where(known, ratio, -0.5)
-        at = int(np.argmax(ratio))
-        if ratio[at] > self._worst_ratio:
-            self._worst_ratio = float(ratio[at])
-            where = tuple(map(int, np.unravel_index(at, np.shape(analytic)))) if index is None else index(at)
-            value = None if x is None else float(np.ravel(x)[at])
-            self.worst = worst_of(
-                where, value, float(a[at]), float(n[at]), error_bar=float(bar[at]), dtype=self.place.dtype
-            )
-            self._calls, self._worst_at = calls, at
-            if key is not None:
-                output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
-                self.place = replace(self.place, output=output, input=name)
-
-    def judge(self, shape: Index, index: Index, *, is_judged: bool) -> None:
-        """Note whether a number of arrays of a shape is judged: if it never is, the comparison is inconclusive."""
-        self._judged[shape, index] = self._judged.get((shape, index), False) or is_judged
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict: one wrong number is enough to fail, and too few conclusive ones are no pass."""
-        if self.wrong:
-            return "fail"
-        if not self.points:
-            return "skipped"
-        is_whole = not self._hidden or (self.place.order, self.place.dtype) != SHOWING
-        return "pass" if is_enough(self.points, self.inconclusive) and is_whole else "inconclusive"
-
-    @property
-    def _hidden(self) -> list[Index]:
-        """The indices of numbers that are judged nowhere."""
-        return [index for (_, index), is_judged in self._judged.items() if not is_judged]
-
-    def finding(self, what: str, against: str) -> Finding:
-        """Return the finding: ``what`` compared ``against`` something."""
-        match self.verdict:
-            case "fail":
-                sentence = self._failure(what, against)
-            case "pass":
-                compared = self.points - self.inconclusive.total()
-                sentence = f"{what} agrees with {against} at {counted(compared, 'point')}"
-                if self.inconclusive:
-                    mostly = "" if is_enough(self.points, self.inconclusive, MOST) else "mostly "
-                    sentence += f"; {mostly}inconclusive at {self._reasons}"
-                if self._hidden:
-                    sentence += f", {self._where_hidden(what)}"
-            case "inconclusive" if not self.inconclusive:
-                sentence = (
-                    f"{what} agrees with {against} at {counted(self.points, 'point')}, {self._where_hidden(what)}"
-                )
-            case "inconclusive":
-                sentence = f"{what} cannot be compared with {against} at {self._reasons}"
-                if compared := self.points - self.inconclusive.total():
-                    sentence += f"; it agrees at {counted(compared, 'point')}, {self._why_inconclusive(what)}"
-            case _:
-                sentence = f"{what}: nothing to compare"
-        worst = self.worst if self.verdict in ("pass", "fail") else None
-        reproduction = None
-        if self._calls and self.worst and self.verdict in ("fail", "inconclusive"):
-            reproduction = self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
-        return Finding(
-            self.place,
-            self.verdict,
-            sentence,
-            self.points,
-            self.evaluations,
-            dict(self.inconclusive),
-            worst,
-            reproduction,
-            digits=dict(self.digits),
-        )
-
-    def _why_inconclusive(self, what: str) -> str:
-        return self._where_hidden(what) if self._hidden else "which is too few"
-
-    def _where_hidden(self, what: str) -> str:
-        hidden = self._hidden
-        some = ", ".join(f"{what}[{', '.join(map(str, index))}]" for index in hidden[:NAMED])
-        more = f" and {len(hidden) - NAMED} more" if len(hidden) > NAMED else ""
-        return f"but {some}{more} can be judged nowhere: the error bar is larger than the number"
-
-    @property
-    def _reasons(self) -> str:
-        return ", ".join(f"{counted(count, 'point')} ({reason})" for reason, count in self.inconclusive.items())
-
-    def _failure(self, what: str, against: str) -> str:
-        worst = self.worst
-        assert worst is not None
-        index = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
-        # Numbers are derivatives in an input, or in the cotangent of an output.
-        at = "" if worst.x is None else f" at {self.place.input or f'd{self.place.output}'} = {worst.x:.6g}"
-        analytic, numeric = _distinct_texts(worst.analytic, worst.numeric)
-        bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and math.isfinite(worst.error_bar) else ""
-        sentence = f"{what}{index}{at} is {analytic}, but {against} is {numeric}{bar}"
-        return f"{sentence}; {self.wrong} of {counted(self.points, 'point')} wrong{self._pattern}"
-
-    @property
-    def _pattern(self) -> str:
-        """What all the wrong numbers have in common, which often names the mistake."""
-        ratios = np.concatenate(self._wrong_to_right)
-        if len(ratios) == 1 or not np.isfinite(ratios).all():
-            return ""
-        middle = float(np.median(ratios))
-        if np.abs(ratios - middle).max() > SAME_RATIO * abs(middle - 1):
-            return ""
-        known = {-1.0: ": the sign is flipped", 0.0: ": all are 0"}
-        # Enough digits to show that the ratio is not 1.
-        digits = 4 + max(0, -math.floor(math.log10(abs(middle - 1)))) if middle != 1 else 4
-        return known.get(round(middle, 6), f": all are {middle:.{digits}g} times what they should be")
 
 
 def worst_of(
@@ -321,34 +107,3 @@ def is_enough(points: int, inconclusive: Mapping[str, int], least: float = LEAST
     compared = points - sum(inconclusive.values())
     unknown = sum(count for reason, count in inconclusive.items() if reason in UNKNOWN)
     return compared > 0 and compared >= least * (compared + unknown)
-
-
-def _digits(a: Array, n: Array, error: Array, scale: Array | None) -> Array:
-    """Return how many digits of numbers are known; fewer than 0 where the error is larger than the number.
-
-    The digits of a number that counts as 0 are those of its scale.
-    """
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        size = np.fmax(np.abs(a), np.abs(n))
-        largest = np.max(size, where=np.isfinite(size), initial=0.0)
-        whole: Array = np.broadcast_to(largest if scale is None else np.ravel(scale), size.shape)
-        size = np.where((size == 0) | ((error > size) & (error <= ROUNDED * whole)), whole, size)
-        digits = np.nan_to_num(np.floor(-np.log10(error / size)), nan=MOST_DIGITS, posinf=MOST_DIGITS, neginf=-1)
-    return np.where((error == 0) | (size == 0), MOST_DIGITS, digits)
-
-
-def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:
-    """Return where numbers are the same, where they are within the bar, and how many bars they are apart."""
-    same = (a == n) | (np.isnan(a) & np.isnan(n))
-    distance = np.where(same, 0.0, np.abs(a - n))
-    distance[np.isnan(distance)] = np.inf
-    # Within an infinite bar, two numbers may be infinitely far apart: their ratio would be NaN.
-    ratio = np.where(same | np.isposinf(bar), 0.0, distance / np.fmax(bar, np.finfo(np.float64).tiny))
-    ratio[np.isnan(ratio)] = np.inf
-    return same, distance <= bar, ratio
-
-
-def _distinct_texts(one: float, other: float) -> tuple[str, str]:
-    """Return two numbers with enough digits to show that they differ."""
-    texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in (6, 9, 12, 17))
-    return next((pair for pair in texts if pair[0] != pair[1]), (repr(one), repr(other)))

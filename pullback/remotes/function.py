@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from pullback.addresses import DEFAULT_TIMEOUT
-from pullback.compose import apply, apply_document, post, traced_calls
+from pullback.compose import apply_document, post, traced_calls
 from pullback.errors import BadArgument
+from pullback.graph_values import apply
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.remote import Remote
 
@@ -50,9 +51,9 @@ class Function:
     ) -> Self:
         """Return the op that a Python function of remote functions composes: one request for each of its evaluations.
 
-        ``function`` is called once, with values that have the operators of ``pullback.compose.Value``; its arguments
-        are the inputs, in order. ``attrs`` are attributes of the graph, ``mode`` is that of its evaluations. Raises
-        ``BadArgument`` for a function that calls no remote function, or functions of different services.
+        ``function`` is called once, with values that have the operators of ``pullback.graph_values.Value``; its
+        arguments are the inputs, in order. ``attrs`` are attributes of the graph, ``mode`` is that of its evaluations.
+        Raises ``BadArgument`` for a function that calls no remote function, or functions of different services.
         """
         document, called = traced_calls(function)
         remotes: list[Remote] = list(called)

@@ -13,9 +13,9 @@ from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
-from pullback.compose import Document
 from pullback.dtypes import FLOATS
 from pullback.errors import BadArgument, TimedOut
+from pullback.graph_values import Document
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts
 from pullback.remotes.credentials import given, restored

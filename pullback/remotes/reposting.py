@@ -4,8 +4,9 @@ from typing import TypeVar
 
 from pullback.calls import Call
 from pullback.client import Client
-from pullback.compose import Document, put
+from pullback.compose import put
 from pullback.errors import NotFound
+from pullback.graph_values import Document
 from pullback.limits import Limit
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from pullback.documents import written
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, PullbackError
 from pullback.findings import Check, Coverage, outcome
-from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, worst_verdict
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.verdict import Finding, Subject, worst_verdict
 from pullback.server_checks import properties
 from pullback.server_checks.derivative import Derivatives, moves
 from pullback.server_checks.meter import Meter, OutOfBudget
@@ -83,7 +84,7 @@ class ServerReport:
         self.done, self.ended = meter.done, True
 
     def _findings(self, meter: Meter) -> Iterator[Finding]:
-        contract = self._place("contract")
+        contract = self._subject("contract")
         try:
             samples = self.samples = self._samples(meter)
         except PointRefused:
@@ -101,11 +102,11 @@ class ServerReport:
                 else:
                     of_energy = check == "symmetry" and self.model.is_energy
                     run = transposed if of_energy else PROPERTY_CHECKS[check]
-                    yield from run(meter, samples, self._place(check, 1), self.tolerances)
+                    yield from run(meter, samples, self._subject(check, 1), self.tolerances)
             except OutOfBudget:
-                yield Finding(self._place(check), "skipped", "not run: out of evaluations; raise --budget")
+                yield Finding(self._subject(check), "skipped", "not run: out of evaluations; raise --budget")
             except BadAnswer as error:
-                yield Finding(self._place(check), "fail", f"the server fails at a point that has values: {error}")
+                yield Finding(self._subject(check), "fail", f"the server fails at a point that has values: {error}")
 
     def _samples(self, meter: Meter) -> list[Sample]:
         rng, found = np.random.default_rng([self.seed, 1]), list[Sample]()
@@ -131,7 +132,7 @@ class ServerReport:
 
     def _derivative(self, meter: Meter, samples: Sequence[Sample]) -> Iterator[Finding]:
         comparisons: dict[Pair, Comparison] = {
-            pair: Comparison(self._place("derivative", 1, *pair), self.tolerances) for pair in samples[0].gradients
+            pair: Comparison(self._subject("derivative", 1, *pair), self.tolerances) for pair in samples[0].gradients
         }
         derivatives = Derivatives(meter, self.plan, comparisons, self.budget - self.planned)
         rng = np.random.default_rng([self.seed, 2])
@@ -153,9 +154,11 @@ class ServerReport:
                 finding = replace(finding, sentence=finding.sentence + note)
             yield finding
 
-    def _place(self, check: str, order: int | None = None, output: str | None = None, name: str | None = None) -> Place:
+    def _subject(
+        self, check: str, order: int | None = None, output: str | None = None, name: str | None = None
+    ) -> Subject:
         dtype = min((slot.dtype for slot in (*self.model.inputs, *self.model.outputs)), default="float64", key=_width)
-        return Place(check, order, output, name, self.protocol, dtype)
+        return Subject(check, order, output, name, self.protocol, dtype)
 
     def _add(self, finding: Finding) -> None:
         now = time.perf_counter()
@@ -164,7 +167,7 @@ class ServerReport:
 
     def fail(self, error: PullbackError) -> None:
         """Add that the checks cannot go on."""
-        self._add(Finding(self._place(self.running), "error", f"the check broke off: {error}"))
+        self._add(Finding(self._subject(self.running), "error", f"the check broke off: {error}"))
 
     def document(self) -> Document:
         """Return the report as JSON, in the form of those on ops, with the ``scope`` of what was checked."""

@@ -10,9 +10,9 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck import taylor
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
-from pullback.gradcheck.verdict import Comparison
 from pullback.server_checks.evidence import Line
 from pullback.server_checks.meter import Meter
 from pullback.server_checks.model import Slot

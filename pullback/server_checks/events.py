@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import BadArgument, PullbackError
-from pullback.gradcheck.verdict import Tolerances, worst_verdict
+from pullback.gradcheck.number_comparison import Tolerances
+from pullback.gradcheck.verdict import worst_verdict
 from pullback.reports import Event, Progress, Report, Start, Summary, event, report
 from pullback.server_checks.checking import CHECKS, ServerReport
 from pullback.server_checks.plan import LEAST, RUNGS, plans

@@ -11,8 +11,9 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from pullback.dtypes import Array
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.scales import balance
-from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
+from pullback.gradcheck.verdict import Finding, Subject
 from pullback.server_checks.meter import Meter
 from pullback.server_checks.reproduction import GradientCall
 from pullback.server_checks.sample import (
@@ -27,9 +28,9 @@ from pullback.server_checks.sample import (
 )
 
 
-def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def determinism(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Evaluate again: the same bits, or a difference that the tolerance of a solver explains."""
-    comparison, largest = Comparison(place, tolerances), 0.0
+    comparison, largest = Comparison(subject, tolerances), 0.0
     for sample in samples:
         values, found = meter.values(sample.point), gradients(meter, sample.point, sample.cotangents, sample.inputs)
         for name, y in values.items():
@@ -48,10 +49,10 @@ def determinism(meter: Meter, samples: Sequence[Sample], place: Place, tolerance
     yield finding
 
 
-def subset(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def subset(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Ask for the gradient in each input alone: the same as in all, or a difference that a tolerance explains."""
     for slot in samples[0].inputs:
-        comparison = Comparison(replace(place, input=slot.name), tolerances)
+        comparison = Comparison(replace(subject, input=slot.name), tolerances)
         for sample in samples:
             for pair, dx in gradients(meter, sample.point, sample.cotangents, [slot]).items():
                 allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.gradients[pair]))
@@ -66,10 +67,10 @@ def _difference(one: Array, other: Array) -> float:
     return float(apart / size) if size > 0 and np.isfinite(apart / size) else 0.0
 
 
-def linearity(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare vjp(2a + 3b) with 2 vjp(a) + 3 vjp(b)."""
     comparisons = {
-        pair: Comparison(replace(place, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
+        pair: Comparison(replace(subject, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
     }
     rng = np.random.default_rng(len(samples))
     for sample in samples:
@@ -88,10 +89,10 @@ def _always(call: GradientCall) -> Callable[[int], GradientCall]:
     return lambda _: call
 
 
-def adjoint(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def adjoint(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare ⟨dy, jvp(v)⟩ with ⟨vjp(dy), v⟩."""
     comparisons = {
-        pair: Comparison(replace(place, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
+        pair: Comparison(replace(subject, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
     }
     rng = np.random.default_rng(len(samples))
     for sample in samples:
@@ -112,9 +113,9 @@ def _nowhere(_: int) -> None:
     return None
 
 
-def symmetry(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def symmetry(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(2v) is from 2 H v shows the noise of a Hessian's action."""
-    comparison, rng = Comparison(replace(place, order=2), tolerances), np.random.default_rng(len(samples))
+    comparison, rng = Comparison(replace(subject, order=2), tolerances), np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.outputs:
             for one, other in combinations_with_replacement(sample.inputs, 2):

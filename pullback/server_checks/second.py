@@ -8,9 +8,10 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.slope_comparison import add_slopes, usable_status
-from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances
+from pullback.gradcheck.verdict import Finding, Subject
 from pullback.server_checks.evidence import Line
 from pullback.server_checks.meter import Meter
 from pullback.server_checks.plan import STEPS_OF_GRADIENTS
@@ -20,10 +21,10 @@ MOST = 256
 """The most numbers of a gradient whose derivatives are compared."""
 
 
-def second(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def second(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare H v with the numeric derivative of the gradient along v."""
     comparisons = {
-        pair: Comparison(replace(place, order=2, output=pair[0], input=pair[1]), tolerances)
+        pair: Comparison(replace(subject, order=2, output=pair[0], input=pair[1]), tolerances)
         for pair in samples[0].gradients
     }
     rng = np.random.default_rng(len(samples))
@@ -55,11 +56,11 @@ def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array],
     add_slopes(comparison, action, numeric, bar, status=status)
 
 
-def transposed(meter: Meter, samples: Sequence[Sample], place: Place, tolerances: Tolerances) -> Iterator[Finding]:
+def transposed(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare ⟨u, H v⟩ with ⟨v, H u⟩, where H is the Jacobian of the gradient in the first input: numeric, both."""
     pair = (samples[0].outputs[0].name, samples[0].inputs[0].name)
-    place = replace(place, order=2, output=pair[0], input=pair[1])
-    comparison, rng = Comparison(place, tolerances), np.random.default_rng(len(samples))
+    subject = replace(subject, order=2, output=pair[0], input=pair[1])
+    comparison, rng = Comparison(subject, tolerances), np.random.default_rng(len(samples))
     for sample in samples:
         size = first_steps(sample.point.inputs[pair[1]])
         u, v = (directions(sample.inputs[0], size, rng) for _ in range(2))

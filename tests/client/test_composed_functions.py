@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.compose import is_traced, traced
+from pullback.compose import traced
+from pullback.graph_values import is_traced
 from pullback.remotes import Function, evaluate
 from tests.conftest import Service
 

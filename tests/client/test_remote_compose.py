@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.compose import is_traced
+from pullback.graph_values import is_traced
 from pullback.remotes import Function, evaluate
 
 A, X = np.array([[1.0, 2.0], [0.5, -1.0]]), np.array([0.25, 1.0])

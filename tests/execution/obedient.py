@@ -16,7 +16,7 @@ from app.execution import fork_server
 from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready
 from app.execution.check_process import ForkServer
 from app.runtime.forks import start_copy
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 from tests.patience import PATIENCE_S, PAUSE_S
 
 fork = os.fork
@@ -70,7 +70,7 @@ def obey(connection: Connection, journal: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(PATIENCE_S)
     elif action == "who":
-        connection.send(Found(0, Finding(Place("contract"), "pass", str(os.getpid())).entry({})))
+        connection.send(Found(0, Finding(Subject("contract"), "pass", str(os.getpid())).entry({})))
     elif action == "differ":
         connection.send(Planned(["contract {'k': 1}"]))
     elif action == "close":
@@ -80,7 +80,7 @@ def obey(connection: Connection, journal: int) -> None:
     elif action == "grow":
         kept = np.ones(int(arguments[0]) << 17)
         for _ in range(int(PATIENCE_S / 0.01)):
-            connection.send(Found(0, Finding(Place("contract"), "pass", "").entry({})))
+            connection.send(Found(0, Finding(Subject("contract"), "pass", "").entry({})))
             time.sleep(0.01)
         del kept
     elif action in ("breed-and-crash", "breed-and-end-server"):

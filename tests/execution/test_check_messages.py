@@ -1,5 +1,6 @@
 """What the service reads from a process of checks."""
 
+import math
 import os
 import pickle
 
@@ -8,14 +9,14 @@ import pytest
 from app.errors import Overloaded, wrong
 from app.execution.check_messages import Began, Done, Found, Left, Planned, Ready, read
 from app.gradcheck.report import Recorded
-from pullback.gradcheck.verdict import Finding, Place, worst_of
+from pullback.gradcheck.verdict import Finding, Subject, worst_of
 
-WORST = worst_of((0, 1), 1.0, 2.0, 3.0, error_bar=float("inf"), dtype="float32")
+WORST = worst_of((0, 1), 1.0, 2.0, 3.0, error_bar=math.inf, dtype="float32")
 MESSAGES = [
     Ready(),
     Planned(["contract {}"]),
     Began(1),
-    Found(1, Finding(Place("value"), "fail", "bad", worst=WORST, attrs={"k": (1, float("inf"))}).entry({}, "cpu", 0.5)),
+    Found(1, Finding(Subject("value"), "fail", "bad", worst=WORST, attrs={"k": (1, math.inf)}).entry({}, "cpu", 0.5)),
     Found(1, Recorded([{"point": "", "values": [1.0]}])),
     Left(1, True, "raise it", 0.25),
 ]
@@ -39,7 +40,7 @@ class Function:
         return os.getpid, ()
 
 
-HIDDEN = Found(0, Finding(Place("value"), "pass", "").entry({"k": Function()}))
+HIDDEN = Found(0, Finding(Subject("value"), "pass", "").entry({"k": Function()}))
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ MUTANTS = (
         "True",
         ("the second order of one output of inputs in small units",),
     ),
-    Mutant("verdict.py", "statuses[is_hidden] = Status.NO_DIGITS", "pass", tests=COVERAGE),
-    Mutant("verdict.py", "is_whole = not self._hidden or ", "is_whole = True or ", tests=COVERAGE),
+    Mutant("number_comparison.py", "statuses[is_hidden] = Status.NO_DIGITS", "pass", tests=COVERAGE),
+    Mutant("number_comparison.py", "is_whole = not self._hidden or ", "is_whole = True or ", tests=COVERAGE),
     Mutant("verify.py", "np.where(is_hidden & ~is_near, np.inf, 0.0)", "0 * bar", tests=COVERAGE),
     Mutant("slope_comparison.py", "allowed <= NO_DIGITS * size, allowed, np.inf", "True, 0, 0", tests=COVERAGE),
     Mutant(
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant("comparison.py", "(analytic == 0) & (numeric.value == 0)", "False", tests=JUDGED),
     Mutant("balance.py", "ALIKE * rng.uniform", "1e3 * rng.uniform", tests=JUDGED),
     Mutant(
-        "verdict.py",
+        "number_comparison.py",
         "self._judged[shape, index] = self._judged.get((shape, index)",
         "self._judged[(), index] = self._judged.get(((), index)",
         tests=JUDGED,
@@ -306,7 +306,9 @@ MUTANTS = (
     Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", tests=NOISE),
     Mutant("noise.py", "DEGREES, LIKE = 3, 4.0", "DEGREES, LIKE = 3, 1.0", tests=NOISE),
     Mutant("numeric.py", "status[_is_jump(right - left, unit * size[-1])] = Status.JUMP", "pass", tests=NUMERIC),
-    Mutant("verdict.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED),
+    Mutant(
+        "number_comparison.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED
+    ),
     # The first order alone.
     Mutant("target.py", 'return "gradients" if self.why_no_second else "products"', 'return "products"', tests=ORDERS),
     Mutant("report.py", "orders == {2}", "2 in orders", tests=ORDERS),

@@ -16,15 +16,16 @@ from app.tensors.json import decode
 from ops import Array, custom_gradient
 from pullback.documents import written
 from pullback.findings import Coverage
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import Slopes, Status
 from pullback.gradcheck.slope_comparison import add_slopes
-from pullback.gradcheck.verdict import Comparison, Finding, Place, Tolerances, is_enough, worst_verdict
+from pullback.gradcheck.verdict import Finding, Subject, is_enough, worst_verdict
 from tests.gradcheck.checking import CPU, entries, failed, report
 from tests.gradcheck.hard.matrices import POSITIVE, of_matrix, random_positive
 from tests.gradcheck.wrong.hidden import FAR, energy, op, scaled
 from tests.gradcheck.wrong.making import BOTH, elementwise, rows
 
-HERE = Place("derivative", 1, "y", "x", dtype="float64")
+HERE = Subject("derivative", 1, "y", "x", dtype="float64")
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_the_verdict_on_many(verdicts: Any, verdict: Any) -> None:
     assert worst_verdict(verdicts) == verdict
 
 
-def finding(verdict: Any, place: Any = HERE, **counts: Any) -> Any:
-    return Finding(place, verdict, "", **counts).entry({})
+def finding(verdict: Any, subject: Any = HERE, **counts: Any) -> Any:
+    return Finding(subject, verdict, "", **counts).entry({})
 
 
 def test_a_slot_that_is_compared_with_some_attributes_passes() -> None:
-    other = Place("derivative", 1, "y", "w", dtype="float64")
+    other = Subject("derivative", 1, "y", "w", dtype="float64")
     assert verdict_on_op([finding("inconclusive"), finding("pass")]) == "pass"
     assert verdict_on_op([finding("inconclusive"), finding("pass", other)]) == "inconclusive"
     assert verdict_on_op([finding("inconclusive"), finding("pass"), finding("fail", other)]) == "fail"
@@ -74,9 +75,9 @@ def test_shares_are_sums_by_check_order_and_dtype() -> None:
     found = [
         finding("pass", points=10, inconclusive={"kink": 4}, digits={12: 4, 3: 1}),
         finding("pass", digits={12: 1}, points=1),
-        finding("inconclusive", Place("derivative", 1, dtype="float64"), points=5, inconclusive={"no digits": 5}),
-        finding("pass", Place("second", 2, dtype="float64"), points=3),
-        finding("skipped", Place("modes", 2, dtype="float64"), points=3),
+        finding("inconclusive", Subject("derivative", 1, dtype="float64"), points=5, inconclusive={"no digits": 5}),
+        finding("pass", Subject("second", 2, dtype="float64"), points=3),
+        finding("skipped", Subject("modes", 2, dtype="float64"), points=3),
     ]
     assert shares(found) == [
         Coverage("derivative", 1, "float64", points=16, compared=7, digits={3: 1, 12: 5}),

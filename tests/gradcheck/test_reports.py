@@ -20,7 +20,8 @@ from app.gradcheck.options import Options
 from app.gradcheck.report import OUT_OF_TIME, Report
 from app.runtime.cancellation import Checkpoint
 from ops import Attrs, Claim, Example, Formula, Input, Surrogate
-from pullback.gradcheck.verdict import Comparison, Place, Tolerances
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.verdict import Subject
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
 from tests.gradcheck.op_makers import WIDE, claiming, cube_vjp, elementwise, made, rows
 
@@ -91,11 +92,11 @@ def test_a_fault_of_the_author_is_a_fail_of_the_op(op: Any) -> None:
 @pytest.mark.parametrize("nowhere", [np.nan, np.inf])
 def test_a_number_infinitely_far_off_has_a_sentence(nowhere: float) -> None:
     """The ratio of a distance to its bar was NaN here, and the comparison kept no worst element."""
-    comparison = Comparison(Place("derivative", 1, "y", "x", dtype="float64"))
+    comparison = Comparison(Subject("derivative", 1, "y", "x", dtype="float64"))
     comparison.add(np.array([nowhere, 2.0]), np.array([1.0, 1.0]), np.array([np.inf, 0.5]))
     finding = comparison.finding("dx", "the numeric derivative")
     assert (finding.verdict, finding.worst and finding.worst.index) == ("fail", (1,))
-    comparison = Comparison(Place("derivative", 1, "y", "x", dtype="float64"))
+    comparison = Comparison(Subject("derivative", 1, "y", "x", dtype="float64"))
     comparison.add(np.array([nowhere]), np.array([1.0]), np.array([np.nan]))
     assert f"dx[0] is {nowhere}, but" in comparison.finding("dx", "the numeric derivative").sentence
 
@@ -203,15 +204,15 @@ def test_a_deadline_at_any_evaluation_is_no_fail_of_the_op(claim: Claim, count: 
 
 
 def test_tolerances_widen_the_comparison_of_integers_but_not_of_bools() -> None:
-    tolerances, place = Tolerances(absolute=1.0, relative=0.1), Place("modes", 0, "y", dtype="float64")
+    tolerances, subject = Tolerances(absolute=1.0, relative=0.1), Subject("modes", 0, "y", dtype="float64")
     for dtype, verdict in (("float64", "pass"), ("int32", "pass"), ("bool", "fail")):
-        comparison = Comparison(place, tolerances)
+        comparison = Comparison(subject, tolerances)
         comparison.add(np.ones(3, dtype), np.zeros(3), np.zeros(3))
         assert (dtype, comparison.verdict) == (dtype, verdict)
 
 
 def test_a_relative_tolerance_of_an_infinite_number_is_none() -> None:
-    comparison = Comparison(Place("value", 0, "y", dtype="float64"), Tolerances(relative=2.0))
+    comparison = Comparison(Subject("value", 0, "y", dtype="float64"), Tolerances(relative=2.0))
     comparison.add(np.array([5.0]), np.array([np.inf]), np.zeros(1))
     assert comparison.verdict == "fail"
 
@@ -292,7 +293,7 @@ def test_numbers_are_named_after_their_input() -> None:
 
 def test_a_bar_without_a_width_is_not_printed() -> None:
     for bar in (0.0, np.nan):
-        comparison = Comparison(Place("determinism", dtype="float64"))
+        comparison = Comparison(Subject("determinism", dtype="float64"))
         comparison.add(np.array([np.nan]), np.array([1.0]), np.array([bar]))
         assert "±" not in comparison.finding("the second evaluation", "the first").sentence
 
@@ -306,6 +307,6 @@ def test_a_missing_kernel_of_xla_is_named_with_the_modes_to_declare() -> None:
 
 @pytest.mark.parametrize(("one", "other"), [(1.3e308, np.inf), (np.inf, 1.3e308)])
 def test_one_of_two_numbers_near_the_largest_may_overflow(one: float, other: float) -> None:
-    comparison = Comparison(Place("symmetry", dtype="float64"))
+    comparison = Comparison(Subject("symmetry", dtype="float64"))
     comparison.add(np.array([one]), np.array([other]), np.zeros(1))
     assert comparison.verdict == "inconclusive"

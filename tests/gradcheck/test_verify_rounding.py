@@ -11,7 +11,7 @@ from app.gradcheck.verify import verify
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from ops import FLOATS, Op, custom_gradient
-from pullback.gradcheck.verdict import Tolerances
+from pullback.gradcheck.number_comparison import Tolerances
 from tests.gradcheck.wrong.making import elementwise, rows
 
 X = np.linspace(-2.5, 2.5, 64)

@@ -15,7 +15,8 @@ from app.autodiff.packing import Whole
 from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.runtime import traces
-from app.runtime.residuals import JOINED, Residuals, using
+from app.runtime.cut_traces import JOINED
+from app.runtime.residuals import Residuals, using
 from app.runtime.tensor_sizes import size_of
 from app.tensors.json import decode
 from ops import Array, Op, discover

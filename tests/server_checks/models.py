@@ -8,7 +8,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.gradcheck.verdict import Tolerances
+from pullback.gradcheck.number_comparison import Tolerances
 from pullback.server_checks.checking import ServerReport
 from pullback.server_checks.model import Arrays, Point, Request, Slot, draw_inputs
 from pullback.server_checks.plan import plans

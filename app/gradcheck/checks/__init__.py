@@ -1,6 +1,7 @@
 """The checks, one module each, and ``quick_look``, which two of them use. The docs list what each catches.
 
-Where a check compares numbers, ``pullback.gradcheck.verdict.Comparison`` decides; the rest decide by themselves.
+Where a check compares numbers, ``Comparison`` of ``pullback.gradcheck.number_comparison`` decides; the rest decide by
+themselves.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -11,8 +11,9 @@ from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Array
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "adjoint"
 SIDES = "⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩"
@@ -20,11 +21,11 @@ SIDES = "⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩"
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare both sides at each sample: number by number for an elementwise op, else as one sum."""
-    place = Place(NAME, 1, dtype=target.widest)
+    subject = Subject(NAME, 1, dtype=target.widest)
     if not target.samples[0].claim.linear:
-        yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent, so it has no jvp")
+        yield Finding(subject, "skipped", "the gradient is declared not linear in the cotangent, so it has no jvp")
         return
-    comparison = Comparison(place, target.options.tolerances)
+    comparison = Comparison(subject, target.options.tolerances)
     for nonsingular in target.nonsingular:
         sample = nonsingular
         if target.last != "products":
@@ -32,11 +33,11 @@ def check(target: Target) -> Iterator[Finding]:
             try:
                 _ = sample.values
             except OpFailed as error:
-                yield Finding(place, "skipped", f"TensorFlow has no jvp here: {error.detail}")
+                yield Finding(subject, "skipped", f"TensorFlow has no jvp here: {error.detail}")
                 return
         _compare(target, sample, comparison)
     yield comparison.finding(*SIDES)
-    special = Comparison(place, target.options.tolerances)
+    special = Comparison(subject, target.options.tolerances)
     for sample in target.special_samples if target.last == "products" else ():
         target.checkpoint()
         if sample.is_computable:

@@ -11,11 +11,12 @@ from app.errors import Unprocessable
 from app.gradcheck import choices
 from app.gradcheck.checks import contract, quick_look
 from app.gradcheck.reference import has_reference
-from app.gradcheck.sample import Sample, Subsample, sample_at
+from app.gradcheck.sample import Sample, sample_at
+from app.gradcheck.subsample import Subsample
 from app.gradcheck.target import Target
 from ops import Mode
 from pullback.counted import counted
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "attributes"
 
@@ -23,7 +24,7 @@ NAME = "attributes"
 def check(target: Target) -> Iterator[Finding]:
     """Look at values and both orders with each further choice, up to the first that fails."""
     if why := _why_not(target):
-        yield Finding(Place(NAME, dtype=target.widest), "skipped", why)
+        yield Finding(Subject(NAME, dtype=target.widest), "skipped", why)
         return
     # Most choices are evaluated a few times, for which a trace takes longer; but a loop takes seconds without one.
     mode: Mode = "eager" if "eager" in target.op.modes and not target.samples[-1].has_loop else "graph"
@@ -37,11 +38,13 @@ def check(target: Target) -> Iterator[Finding]:
             yield from (replace(fault, attrs=attrs) for fault in faults)
             return
         count += 1
-    place, others = Place(NAME, mode=mode, dtype=target.widest), counted(count, "further choice")
+    subject, others = Subject(NAME, mode=mode, dtype=target.widest), counted(count, "further choice")
     if count:
-        yield Finding(place, "pass", f"values and derivatives agree in a quick look with {others} of attributes", count)
+        yield Finding(
+            subject, "pass", f"values and derivatives agree in a quick look with {others} of attributes", count
+        )
     else:
-        yield Finding(place, "skipped", "other checks try all choices of attributes that the op accepts")
+        yield Finding(subject, "skipped", "other checks try all choices of attributes that the op accepts")
 
 
 def _why_not(target: Target) -> str:
@@ -61,11 +64,11 @@ def _accepts(target: Target, attrs: Mapping[str, Any]) -> bool:
 
 def _faults(target: Target, mode: Mode) -> list[Finding]:
     """Return what fails at one point, or at the numbers of an elementwise op."""
-    place, point = Place(NAME, mode=mode, dtype=target.widest), target.points[-1]
+    subject, point = Subject(NAME, mode=mode, dtype=target.widest), target.points[-1]
     sample = sample_at(point, target.rng(NAME), last=target.last).in_mode(mode, target.options.device)
     if failure := contract.failure(sample, max(target.orders, default=1)):
         order, error = failure
-        return [Finding(replace(place, order=order), "fail", error.located, 1)]
+        return [Finding(replace(subject, order=order), "fail", error.located, 1)]
     if sample.is_singular or not has_reference(point):
         return []
     if sample.is_elementwise:
@@ -74,7 +77,7 @@ def _faults(target: Target, mode: Mode) -> list[Finding]:
     for order in (0, *target.orders):
         if quick_look.how_wrong(target, sample, order) > 1:
             with_care = replace(sample, magnitudes=target.magnitudes)
-            findings += quick_look.compare(target, replace(place, order=order), with_care)
+            findings += quick_look.compare(target, replace(subject, order=order), with_care)
     return [finding for finding in findings if finding.verdict == "fail"]
 
 

@@ -11,11 +11,13 @@ from app.autodiff.derivatives import gradient, values_of
 from app.errors import PullbackError, Unprocessable
 from app.gradcheck.company import Company
 from app.gradcheck.reproduce import calls
-from app.gradcheck.sample import Sample, Subsample
+from app.gradcheck.sample import Sample
+from app.gradcheck.subsample import Subsample
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import ANY_SHAPE, Array, Batching, Op
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 from pullback.ops._batching import check_batching
 
 NAME = "batching"
@@ -29,11 +31,11 @@ def check(target: Target) -> Iterator[Finding]:
 
     If this fails, the op's claim on batching is not used by the other checks.
     """
-    place = Place(NAME, dtype=target.widest)
+    subject = Subject(NAME, dtype=target.widest)
     if target.batching == "none":
-        yield Finding(place, "skipped", "; ".join([UNCLAIMED, *_undeclared(target)]))
+        yield Finding(subject, "skipped", "; ".join([UNCLAIMED, *_undeclared(target)]))
         return
-    comparison = Comparison(place, target.options.tolerances)
+    comparison = Comparison(subject, target.options.tolerances)
     # Rows that share inputs, and rows of any rank, are compared in company alone.
     has_one_axis = target.batching != "leading_axes" and not target.op.shared
     for sample, subsample in zip(target.samples, target.subsamples, strict=True) if has_one_axis else ():
@@ -66,7 +68,7 @@ def _undeclared(target: Target) -> Iterator[str]:
         with suppress(ValueError, PullbackError):
             check_batching(batching, shared, target.op.inputs, target.op.outputs, varies=False)
             claimed = replace(target, op=replace(target.op, batching=batching, shared=shared))
-            comparison = Comparison(Place(NAME, dtype=target.widest), target.options.tolerances)
+            comparison = Comparison(Subject(NAME, dtype=target.widest), target.options.tolerances)
             company = Company.of(claimed)
             company.compare(comparison)
             if comparison.verdict == "pass" and company.is_deterministic and not company.has_equal_rows:

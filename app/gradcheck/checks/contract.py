@@ -20,7 +20,7 @@ from app.gradcheck.target import Target
 from app.runtime.modes import run
 from app.runtime.op_errors import op_errors
 from ops import FLOATS, Mode, Op, rules_of
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "contract"
 MODES: tuple[Mode, ...] = ("graph", "eager")
@@ -36,16 +36,16 @@ def check(target: Target) -> Iterator[Finding]:
             yield from (_finding(target, mode, dtype) for dtype in target.dtypes)
     for slot in target.op.inputs:
         if not slot.differentiable and target.op.dtype_of(slot, target.widest) in FLOATS:
-            place, count = Place(NAME, 1, input=slot.name, dtype=target.widest), len(target.points)
+            subject, count = Subject(NAME, 1, input=slot.name, dtype=target.widest), len(target.points)
             if any(_has_gradient(sample, slot.name) for sample in target.subsamples):
                 sentence = f"{slot.name} is declared not differentiable, but has a gradient that is not 0"
-                yield Finding(place, "fail", sentence, count)
+                yield Finding(subject, "fail", sentence, count)
             else:
-                yield Finding(place, "pass", f"{slot.name} has no gradient, as declared", count)
+                yield Finding(subject, "pass", f"{slot.name} has no gradient, as declared", count)
 
 
 def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
-    place, count = Place(NAME, mode=mode, dtype=dtype), len(target.points)
+    subject, count = Subject(NAME, mode=mode, dtype=dtype), len(target.points)
     needs_all, seen = (mode, dtype) == (MODES[0], target.widest), set[Hashable]()
     try:
         for subsample in target.subsamples:
@@ -61,10 +61,10 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
                     sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
                     if order > 1 and not _has_own_second(target.op):
                         sentence = f"{sentence}; {CURE}"
-                    return Finding(replace(place, order=order, input=name), "fail", sentence, count)
+                    return Finding(replace(subject, order=order, input=name), "fail", sentence, count)
     except Overloaded as error:
-        return Finding(place, "skipped", error.detail)
-    return Finding(place, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
+        return Finding(subject, "skipped", error.detail)
+    return Finding(subject, "pass", "count, types, shapes and dtypes of outputs and gradients are as declared", count)
 
 
 def failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:

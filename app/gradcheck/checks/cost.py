@@ -18,7 +18,7 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import sizes
 from app.gradcheck.sample import sample_at
 from app.gradcheck.target import Target
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "cost"
 # A call of a small op takes as long as the call itself; elementwise ops are measured with so many numbers.
@@ -31,14 +31,14 @@ FEWEST_RUNS, RUNS, MOST_S = 3, 30, 0.05
 
 def check(target: Target) -> Iterator[Finding]:
     """Measure both at one large point, in the widest dtype and mode graph; each time is the least of several."""
-    place = Place(NAME, 1, dtype=target.widest)
+    subject = Subject(NAME, 1, dtype=target.widest)
     for point in _points(target):
         with suppress(OpFailed, Unprocessable):
             sample = sample_at(point, target.rng(NAME), last="gradients")
             vjp = _least_ms(gradient(point, sample.cotangents).run)
             forward = _least_ms(values_of(point).run)
             # A time proves nothing about a gradient, so the check never passes.
-            yield Finding(place, "skipped", _sentence(point, vjp, forward))
+            yield Finding(subject, "skipped", _sentence(point, vjp, forward))
             return
 
 

@@ -18,7 +18,7 @@ from app.gradcheck.smoothness import Line, are_polynomials, have_moved, reach, v
 from app.gradcheck.target import Target
 from ops import FLOATS, Derivative, Input
 from pullback.counted import counted
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "declarations"
 # How many drawn points a declaration is tried at, and in how many single numbers of each.
@@ -36,9 +36,9 @@ class Edge:
 
 def check(target: Target) -> Iterator[Finding]:
     """Note each doubtful declaration; with ``strict_claims``, it is a failure."""
-    place, edges, fixed = Place(NAME, dtype=target.widest), _edges(target), _without_gradient(target)
+    subject, edges, fixed = Subject(NAME, dtype=target.widest), _edges(target), _without_gradient(target)
     if why := _why_not(target, len(edges) + len(fixed)):
-        yield Finding(place, "skipped", why)
+        yield Finding(subject, "skipped", why)
         return
     targets = _targets(target)
     of_examples = targets[: len(choices.of_examples(target.op))]
@@ -46,9 +46,9 @@ def check(target: Target) -> Iterator[Finding]:
     doubts += [(slot.name, _of_input(slot)) for slot in fixed if _moves_smoothly(of_examples, slot.name)]
     for name, sentence in doubts:
         verdict = "fail" if target.options.strict_claims else "pass"
-        yield Finding(replace(place, input=name), verdict, sentence, note=True)
+        yield Finding(replace(subject, input=name), verdict, sentence, note=True)
     if not doubts:
-        yield Finding(place, "pass", f"nothing contradicts {counted(len(edges) + len(fixed), 'declaration')}")
+        yield Finding(subject, "pass", f"nothing contradicts {counted(len(edges) + len(fixed), 'declaration')}")
 
 
 def _why_not(target: Target, count: int) -> str:

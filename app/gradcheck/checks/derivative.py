@@ -20,8 +20,9 @@ from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import NUMBERS_OF_LARGE, Target
 from ops import Array, Derivative, Formula, Surrogate
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "derivative"
 AGAINST = {
@@ -38,7 +39,7 @@ def check(target: Target) -> Iterator[Finding]:
     suspects, has_failed = sweep.suspects(target, 1), False
     for output in target.samples[0].cotangents:
         comparisons = {
-            name: Comparison(Place(NAME, 1, output, name, dtype=target.widest), target.options.tolerances)
+            name: Comparison(Subject(NAME, 1, output, name, dtype=target.widest), target.options.tolerances)
             for name in target.samples[0].vectors
         }
         for subsample in (*target.nonsingular, *target.balanced, *suspects):
@@ -53,7 +54,7 @@ def check(target: Target) -> Iterator[Finding]:
 def _check_special(target: Target) -> Iterator[Finding]:
     """Check the gradient at special points, or at a given point that has a kink: there, any subgradient is right."""
     comparisons: dict[str | None, Comparison] = {
-        name: Comparison(Place(NAME, 1, input=name, dtype=target.widest), target.options.tolerances)
+        name: Comparison(Subject(NAME, 1, input=name, dtype=target.widest), target.options.tolerances)
         for name in (*target.samples[0].vectors, None)
     }
     is_given = target.inputs is not None
@@ -86,7 +87,7 @@ def statuses(target: Target, subsample: Sample) -> dict[str, Array]:
                 target,
                 subsample,
                 output,
-                {name: Comparison(Place(NAME, dtype=target.widest)) for name in subsample.vectors},
+                {name: Comparison(Subject(NAME, dtype=target.widest)) for name in subsample.vectors},
             )
     return subsample.statuses
 

@@ -9,7 +9,7 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "determinism"
 
@@ -23,7 +23,7 @@ def check(target: Target) -> Iterator[Finding]:
         why = ""
         if any(not each.is_equal(key) for each in repeated for key in each.before):
             why = _random_kernels(target, samples[0])
-        yield bits.finding(Place(NAME, dtype=dtype), repeated, "the second evaluation", "the first", why=why)
+        yield bits.finding(Subject(NAME, dtype=dtype), repeated, "the second evaluation", "the first", why=why)
 
 
 def _random_kernels(target: Target, sample: Sample) -> str:

@@ -17,8 +17,9 @@ from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Mode
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "directions"
 COUNT = 3
@@ -30,13 +31,13 @@ OPERATIONS = {"gradients": "vjp", "slots": "jvp", "products": "hvp"}
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare a few directions at one point, in the modes that can loop over them in different ways."""
-    place = Place(NAME, dtype=target.widest)
+    subject = Subject(NAME, dtype=target.widest)
     if dict(target.attrs) not in choices.of_examples(target.op)[:1] and target.inputs is None:
-        yield Finding(place, "skipped", "checked with the attributes of the first example")
+        yield Finding(subject, "skipped", "checked with the attributes of the first example")
         return
     samples = [sample for sample in target.nonsingular if any(x.size for x in sample.vectors.values())]
     if not samples:
-        yield Finding(place, "skipped", "no point has numbers")
+        yield Finding(subject, "skipped", "no point has numbers")
         return
     for mode in MODES:
         if mode in target.modes or mode == "graph":
@@ -44,7 +45,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _findings(target: Target, in_graph: Sample, mode: Mode) -> Iterator[Finding]:
-    place = Place(NAME, mode=mode, dtype=target.widest)
+    subject = Subject(NAME, mode=mode, dtype=target.widest)
     rng, sample = target.rng(NAME), in_graph.in_mode(mode, target.options.device)
     cotangents, vectors = (
         [{name: draw(rng, x.shape).astype(x.dtype) for name, x in named.items()} for _ in range(COUNT)]
@@ -56,7 +57,7 @@ def _findings(target: Target, in_graph: Sample, mode: Mode) -> Iterator[Finding]
     ]
     for kind, evaluation in _many(target, sample, stack(cotangents), stack(vectors)).items():
         target.checkpoint()
-        where = replace(place, order=ORDERS[kind])
+        where = replace(subject, order=ORDERS[kind])
         comparison = Comparison(where, target.options.tolerances)
         try:
             found = evaluation.run()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.gradcheck.agreement import agree
 from app.gradcheck.target import Target
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "dtypes"
 
@@ -14,7 +14,7 @@ def check(target: Target) -> Iterator[Finding]:
     for dtype in target.dtypes:
         if dtype == target.widest:
             continue
-        place = Place(NAME, dtype=dtype)
+        subject = Subject(NAME, dtype=dtype)
         samples = (target.in_dtype(sample, dtype) for sample in target.subsamples)
         pairs = ((narrow.values, target.widen(narrow)) for narrow in samples if narrow is not None)
-        yield from agree(target, place, pairs, dtype, target.widest)
+        yield from agree(target, subject, pairs, dtype, target.widest)

@@ -33,8 +33,9 @@ from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array, Derivative, Formula
 from pullback.gradcheck import floats
+from pullback.gradcheck.number_comparison import NEAR_OVERFLOW
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import NEAR_OVERFLOW, Finding, Place, worst_of
+from pullback.gradcheck.verdict import Finding, Subject, worst_of
 
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
@@ -52,7 +53,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:
-    place, points, wrong, unproven = Place(NAME, order, dtype=dtype), 0, 0, 0
+    subject, points, wrong, unproven = Subject(NAME, order, dtype=dtype), 0, 0, 0
     first: tuple[Sample, Key, int] | None = None
     for sample in samples:
         target.checkpoint()
@@ -73,24 +74,24 @@ def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> F
             wrong += int(bad.sum())
             first = first or (sample, key, at)
     if first is not None:
-        return _failure(place, first, wrong, points)
+        return _failure(subject, first, wrong, points)
     if not points:
-        return Finding(place, "skipped", "nothing to check")
+        return Finding(subject, "skipped", "nothing to check")
     sentence = f"finite at all {points} extreme points where the value is finite"
     if unproven:
         sentence = f"finite at {points - unproven} of {points} extreme points where the value is finite; at the others,"
         sentence += " the derivative overflows or cannot be determined, or the point is outside of the domain"
-    return Finding(place, "pass", sentence, points)
+    return Finding(subject, "pass", sentence, points)
 
 
-def _failure(place: Place, first: tuple[Sample, Key, int], wrong: int, points: int) -> Finding:
+def _failure(subject: Subject, first: tuple[Sample, Key, int], wrong: int, points: int) -> Finding:
     sample, key, at = first
     what, name = key
-    place = replace(place, output=name) if what == "slots" else replace(place, input=name)
+    subject = replace(subject, output=name) if what == "slots" else replace(subject, input=name)
     derivative = {"gradients": f"d{name}", "products": f"d⟨vjp, v⟩/d{name}", "slots": f"d⟨vjp, v⟩/dd{name}"}[str(what)]
     x = float(np.ravel(sample.point.inputs[name])[at]) if name in sample.point.inputs else None
     analytic, index = float(np.ravel(sample.values[key])[at]), sample.index(name)(at)
-    worst = worst_of(index, x, analytic, float("nan"), error_bar=float("inf"), dtype=place.dtype)
+    worst = worst_of(index, x, analytic, float("nan"), error_bar=float("inf"), dtype=subject.dtype)
     at_x = "" if x is None else f" at {name} = {x:.6g}"
     sentence = f"{derivative} is {analytic:g}{at_x}, where the value is finite; {wrong} of {points} numbers "
     if _has_hidden(sample):
@@ -98,7 +99,7 @@ def _failure(place: Place, first: tuple[Sample, Key, int], wrong: int, points: i
     else:
         sentence += "not finite; if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
     reproduction = Call(sample.point, key, sample.cotangents, sample.vectors, at).reproduction(index, analytic)
-    return Finding(place, "fail", sentence, points, worst=worst, reproduction=reproduction)
+    return Finding(subject, "fail", sentence, points, worst=worst, reproduction=reproduction)
 
 
 def _is_wrong(target: Target, sample: Sample, order: int, key: Key, at: int) -> bool:

@@ -14,7 +14,8 @@ from app.gradcheck.checks.second import compare_dy_slots, compare_x_slots
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.tensors.dtypes import DTYPES
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "higher"
 SECOND = 2
@@ -28,15 +29,15 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _findings(target: Target, order: int) -> Iterator[Finding]:
-    place = Place(NAME, order, dtype=target.widest)
+    subject = Subject(NAME, order, dtype=target.widest)
     inputs, outputs = dict[str, Comparison](), dict[str, Comparison]()
     for sample in target.nonsingular:
         derived = _derived(target, sample, order - SECOND)
         own = derived.samples[0]
         for name in own.vectors:
-            inputs.setdefault(name, Comparison(replace(place, input=name), target.options.tolerances))
+            inputs.setdefault(name, Comparison(replace(subject, input=name), target.options.tolerances))
         for name in own.cotangents:
-            outputs.setdefault(name, Comparison(replace(place, output=name), target.options.tolerances))
+            outputs.setdefault(name, Comparison(replace(subject, output=name), target.options.tolerances))
         compare_x_slots(derived, own, inputs)
         compare_dy_slots(derived, own, outputs)
     what, against = f"the derivative of order {order} in", f"the numeric derivative of order {order - 1}"

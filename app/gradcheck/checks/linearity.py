@@ -20,8 +20,9 @@ from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Formula
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "linearity"
 # How much larger the error of a sum of vjps may be than that of the sample's vjp: weights times larger cotangents.
@@ -41,15 +42,15 @@ class Identity(NamedTuple):
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare both sides of each identity for each input."""
-    place = Place(NAME, 1, dtype=target.widest)
+    subject = Subject(NAME, 1, dtype=target.widest)
     if not target.samples[0].claim.linear:
-        yield Finding(place, "skipped", "the gradient is declared not linear in the cotangent")
+        yield Finding(subject, "skipped", "the gradient is declared not linear in the cotangent")
         return
     comparisons: dict[tuple[str, str], dict[str, Comparison]] = {}
     rng = target.rng(NAME)
     for sample in target.nonsingular:
         for identity in _identities(sample, rng):
-            new = {name: Comparison(replace(place, input=name), target.options.tolerances) for name in sample.vectors}
+            new = {name: Comparison(replace(subject, input=name), target.options.tolerances) for name in sample.vectors}
             _compare(sample, identity, comparisons.setdefault((identity.left, identity.right), new))
     for (left, right), by_input in comparisons.items():
         for name, comparison in by_input.items():
@@ -94,8 +95,8 @@ def _check_scales(target: Target) -> Iterator[Finding]:
                 for key in sample.values:
                     if (what := kinds.get(str(key[0]))) is None:
                         continue
-                    place = Place(NAME, ORDERS[str(key[0])], dtype=target.widest)
-                    new = Comparison(place, target.options.tolerances)
+                    subject = Subject(NAME, ORDERS[str(key[0])], dtype=target.widest)
+                    new = Comparison(subject, target.options.tolerances)
                     _compare_scaled(sample, scaled, scale, key, comparisons.setdefault((key, what), new))
     scales = f"s = {', '.join(f'2^±{n}' for n in powers)} and 0"
     for ((_, name), what), comparison in comparisons.items():

@@ -21,7 +21,7 @@ from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Mode
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "modes"
 RANKS = ((), (2, 3))
@@ -37,7 +37,7 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
-    place, rows = Place(NAME, mode=mode, dtype=target.widest), 0
+    subject, rows = Subject(NAME, mode=mode, dtype=target.widest), 0
     special = [sample for sample in target.special_samples if sample.is_computable]
     if mode == "eager":
         # Nothing simplifies there, and a loop is one of Python, which takes seconds.
@@ -57,7 +57,7 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
 
     def compare(some: list[Sample]) -> Iterator[Finding]:
         pairs = ((_values(sample, sample.in_mode(mode, device), rows), sample) for sample in some)
-        return agree(target, place, pairs, what, "mode graph", device=device)
+        return agree(target, subject, pairs, what, "mode graph", device=device)
 
     try:
         yield from compare(samples)
@@ -66,7 +66,7 @@ def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Fin
         if error.entries[0].loc != ("mode",):
             raise
         others = ", ".join(f'"{other}"' for other in target.op.modes if other != mode)
-        yield Finding(place, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
+        yield Finding(subject, "fail", f"{error.entries[0].message}; declare modes=({others}), or mend the op")
 
 
 def _of_other_ranks(target: Target) -> list[Sample]:

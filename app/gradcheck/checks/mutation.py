@@ -14,14 +14,14 @@ from app.runtime import modes
 from app.runtime.op_errors import op_errors
 from app.tensors.memory import aligned
 from ops import Array
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "mutation"
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare all leaves before and after an evaluation of everything, bit by bit, in mode graph."""
-    place, points = Place(NAME, dtype=target.widest), 0
+    subject, points = Subject(NAME, dtype=target.widest), 0
     for sample in target.subsamples:
         evaluation = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors)
         # TensorFlow copies memory that is not aligned, and the copy would hide the change.
@@ -35,11 +35,11 @@ def check(target: Target) -> Iterator[Finding]:
                 at = int(np.argmax(changed.any(axis=-1)))
                 index = [int(i) for i in np.unravel_index(at, leaf.shape)]
                 was, now = (float(x.ravel()[at]) for x in (before, leaf))
-                where = replace(place, input=name if name in sample.point.inputs else None)
+                where = replace(subject, input=name if name in sample.point.inputs else None)
                 sentence = f"a function of the op writes into {name}{index}, which was {was:g} and is {now:g}"
                 yield Finding(where, "fail", f"{sentence}; copy an array before you change it", points)
                 return
-    yield Finding(place, "pass", "inputs, cotangents and vectors keep their bits", points)
+    yield Finding(subject, "pass", "inputs, cotangents and vectors keep their bits", points)
 
 
 def _aligned(leaf: Array) -> Array:

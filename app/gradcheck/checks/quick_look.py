@@ -15,7 +15,8 @@ from app.gradcheck.reference import reference_at
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Derivative
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 # The numbers that one numeric derivative may evaluate in a comparison with care.
 WORK = 1 << 20
@@ -82,22 +83,22 @@ def _unit(sample: Sample) -> float:
     return max(RELATIVE, ROUNDINGS * rounding.eps(sample.point.spec.dtype))
 
 
-def compare(target: Target, place: Place, sample: Sample) -> Iterator[Finding]:
+def compare(target: Target, subject: Subject, sample: Sample) -> Iterator[Finding]:
     """Compare with care at one point: few numbers one by one, and all of them along random directions."""
     few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.options.tolerances
-    if place.order == 0:
-        comparison = Comparison(place, tolerances)
+    if subject.order == 0:
+        comparison = Comparison(subject, tolerances)
         value.compare_values(comparison, value.forward_alone(sample), value.of_bounds(sample))
         yield comparison.finding("y", "the reference")
         return
-    inputs = {name: Comparison(replace(place, input=name), tolerances) for name in sample.vectors}
-    if place.order == 1:
+    inputs = {name: Comparison(replace(subject, input=name), tolerances) for name in sample.vectors}
+    if subject.order == 1:
         for output in sample.cotangents:
             derivative.compare_output(few, sample, output, inputs)
         against = derivative.AGAINST[type(claim_of(sample, 1))]
         yield from (comparison.finding(f"d{name}", against) for name, comparison in inputs.items())
         return
-    outputs = {name: Comparison(replace(place, output=name), tolerances) for name in sample.cotangents}
+    outputs = {name: Comparison(replace(subject, output=name), tolerances) for name in sample.cotangents}
     second.compare_x_slots(few, sample, inputs)
     second.compare_dy_slots(few, sample, outputs)
     against = second.AGAINST[type(claim_of(sample, 2))]

@@ -12,7 +12,7 @@ from app.gradcheck.bits import Repeated
 from app.gradcheck.target import Target
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "retrace"
 RETRACES = 2
@@ -37,5 +37,5 @@ def check(target: Target) -> Iterator[Finding]:
                 known = graphs.contents(graph)
                 why = OTHER_GRAPH if any(graphs.contents(other) != known for other in fresh) else why
         repeated += again
-    place = Place(NAME, dtype=target.widest)
-    yield bits.finding(place, repeated, "a fresh trace", "the first trace", why=why)
+    subject = Subject(NAME, dtype=target.widest)
+    yield bits.finding(subject, repeated, "a fresh trace", "the first trace", why=why)

@@ -24,8 +24,9 @@ from app.gradcheck.rows import Rows
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Array, Derivative, Formula, Surrogate
+from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "second"
 AGAINST = {
@@ -40,14 +41,14 @@ NO_OPERATION = (
 
 def check(target: Target) -> Iterator[Finding]:
     """Check the x slots, the dy slots and the composite."""
-    first, place = target.samples[0], Place(NAME, 2, dtype=target.widest)
+    first, subject = target.samples[0], Subject(NAME, 2, dtype=target.widest)
     claims, tolerances = first.claim, target.options.tolerances
     is_smooth = isinstance(claims.first, Derivative) and isinstance(claims.second, Derivative) and claims.linear
     inputs, squares = (
-        {name: Comparison(replace(place, input=name), tolerances) for name in names}
+        {name: Comparison(replace(subject, input=name), tolerances) for name in names}
         for names in (first.vectors, first.vectors if is_smooth else ())
     )
-    outputs = {name: Comparison(replace(place, output=name), tolerances) for name in first.cotangents}
+    outputs = {name: Comparison(replace(subject, output=name), tolerances) for name in first.cotangents}
     for subsample in target.nonsingular:
         compare_x_slots(target, subsample, inputs)
         compare_dy_slots(target, subsample, outputs)
@@ -69,7 +70,7 @@ def check(target: Target) -> Iterator[Finding]:
 def _at_special_points(target: Target) -> Iterator[Finding]:
     """Check the gradients of the vjp at x where it may have a kink: there, any of its subgradients is right."""
     comparisons: dict[str | None, Comparison] = {
-        name: Comparison(Place(NAME, 2, input=name, dtype=target.widest), target.options.tolerances)
+        name: Comparison(Subject(NAME, 2, input=name, dtype=target.widest), target.options.tolerances)
         for name in (*target.samples[0].vectors, None)
     }
     for sample in target.special_samples:

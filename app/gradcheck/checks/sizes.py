@@ -24,7 +24,7 @@ from app.gradcheck.sizes import Sized
 from app.gradcheck.target import Target
 from app.runtime import modes
 from ops import Op, OpFault
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "sizes"
 WHAT = {0: "y", 1: "dx", 2: "the second order"}
@@ -46,17 +46,17 @@ class _Look:
 
 def check(target: Target) -> Iterator[Finding]:
     """Check an op at drawn points of many sizes, at all orders."""
-    place = Place(NAME, dtype=target.widest)
+    subject = Subject(NAME, dtype=target.widest)
     if target.inputs is not None:
-        yield Finding(place, "skipped", "the inputs are given, and so are their sizes")
+        yield Finding(subject, "skipped", "the inputs are given, and so are their sizes")
         return
     if target.batching == "elementwise":
-        yield from reshaped.findings(target, place)
+        yield from reshaped.findings(target, subject)
         return
     looks, faults = list[_Look](), list[tuple[int, Finding]]()
     for sized in _points(target):
         target.checkpoint()
-        found = _look(target, sized, place)
+        found = _look(target, sized, subject)
         if isinstance(found, Finding):
             faults.append((sized.point.size, found))
         elif found is not None:
@@ -65,9 +65,9 @@ def check(target: Target) -> Iterator[Finding]:
         # The smallest size that fails is the easiest to mend.
         yield min(faults, key=lambda fault: (fault[1].verdict != "fail", fault[0]))[1]
     elif not looks:
-        yield Finding(place, "skipped", _why_none(target.op))
+        yield Finding(subject, "skipped", _why_none(target.op))
     for order in (0, *target.orders):
-        if found := _finding(target, replace(place, order=order), looks):
+        if found := _finding(target, replace(subject, order=order), looks):
             yield found
 
 
@@ -106,7 +106,7 @@ def _least_s(point: Point) -> float:
     return min(times, default=math.inf)
 
 
-def _look(target: Target, sized: Sized, place: Place) -> _Look | Finding | None:
+def _look(target: Target, sized: Sized, subject: Subject) -> _Look | Finding | None:
     """Look at a point. Return ``None`` if the op rejects it, and a finding if it breaks its contract there."""
     order, rng = 0, np.random.default_rng([target.options.seed, 2])
     try:
@@ -125,21 +125,21 @@ def _look(target: Target, sized: Sized, place: Place) -> _Look | Finding | None:
             return None
         # Some kernels of TensorFlow's own gradients fail without numbers: nobody may ever ask for that.
         verdict = "fail" if not order or all(x.size for x in sized.point.inputs.values()) else "skipped"
-        return Finding(replace(place, order=order), verdict, f"at {sized.sizes}: {error.located}; {CURE}", 1)
+        return Finding(replace(subject, order=order), verdict, f"at {sized.sizes}: {error.located}; {CURE}", 1)
     ratios = {order: quick_look.how_wrong(target, sample, order) for order in (0, *target.orders)}
     return _Look(sized.sizes, sample, ratios)
 
 
-def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None:
+def _finding(target: Target, subject: Subject, looks: list[_Look]) -> Finding | None:
     """Return the finding on one order: what fails at a size, or at how many sizes it agrees."""
-    order = place.order or 0
+    order = subject.order or 0
     known = [look for look in looks if not np.isnan(look.ratios[order])]
     doubtful = sorted((look for look in known if look.ratios[order] > 1), key=lambda look: -look.ratios[order])
     unknown = len(doubtful[MAX_SUSPECTS:])
     # The smallest size that fails is the easiest to reproduce.
     for look in sorted(doubtful[:MAX_SUSPECTS], key=lambda look: look.sample.point.size):
         target.checkpoint()
-        findings = list(quick_look.compare(target, place, look.sample))
+        findings = list(quick_look.compare(target, subject, look.sample))
         for finding in findings:
             if finding.verdict == "fail":
                 return replace(finding, sentence=f"at {look.sizes}: {finding.sentence}")
@@ -151,4 +151,4 @@ def _finding(target: Target, place: Place, looks: list[_Look]) -> Finding | None
     if unknown:
         sentence += f"; inconclusive at {unknown} (kinks, jumps or no digits)"
     verdict = "pass" if agreeing else "inconclusive"
-    return Finding(place, verdict, sentence, len(known), inconclusive={"no derivative": unknown} if unknown else {})
+    return Finding(subject, verdict, sentence, len(known), inconclusive={"no derivative": unknown} if unknown else {})

@@ -7,16 +7,16 @@ from app.autodiff.sparse_matrices import Missed, jacobian, nonzeros
 from app.autodiff.sparsity import colored
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck.target import Target
-from pullback.gradcheck.verdict import Finding, Place
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "sparsity"
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare a random product of the Jacobian with that of its declared nonzeros, at each sample."""
-    place, count = Place(NAME, 1, dtype=target.widest), 0
+    subject, count = Subject(NAME, 1, dtype=target.widest), 0
     if target.op.sparsity is None:
-        yield Finding(place, "skipped", "the op declares no sparsity")
+        yield Finding(subject, "skipped", "the op declares no sparsity")
         return
     for sample in target.samples:
         target.checkpoint()
@@ -29,10 +29,10 @@ def check(target: Target) -> Iterator[Finding]:
         except Unprocessable:
             continue  # no derivative here is finite, or linear: nothing can be compared
         except (Missed, OpFailed) as error:
-            yield Finding(place, "fail", f"the declared sparsity is wrong: {error}")
+            yield Finding(subject, "fail", f"the declared sparsity is wrong: {error}")
             return
         count += 1
     if count:
-        yield Finding(place, "pass", f"no nonzero outside the declared sparsity at {count} points", points=count)
+        yield Finding(subject, "pass", f"no nonzero outside the declared sparsity at {count} points", points=count)
     else:
-        yield Finding(place, "skipped", "no point has finite derivatives")
+        yield Finding(subject, "skipped", "no point has finite derivatives")

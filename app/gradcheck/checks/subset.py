@@ -8,19 +8,20 @@ import numpy as np
 from app.autodiff.derivatives import Absent, vjp
 from app.gradcheck.reproduce import calls
 from app.gradcheck.target import Target
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "subset"
 
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare the gradient of each input, requested alone, with that of the whole, in mode graph."""
-    place, names = Place(NAME, 1, dtype=target.widest), list(target.samples[0].vectors)
+    subject, names = Subject(NAME, 1, dtype=target.widest), list(target.samples[0].vectors)
     if len(names) == 1:
-        yield Finding(place, "skipped", "only one input is differentiable")
+        yield Finding(subject, "skipped", "only one input is differentiable")
         return
     for name in names:
-        comparison = Comparison(replace(place, input=name), target.options.tolerances)
+        comparison = Comparison(replace(subject, input=name), target.options.tolerances)
         for sample in target.nonsingular:
             target.checkpoint()
             key, cotangents = ("gradients", name), sample.cotangents

@@ -11,7 +11,8 @@ from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from ops import Array, Derivative
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "symmetry"
 # The most input numbers for which the Hessian is compared entry by entry.
@@ -23,11 +24,11 @@ RATIO = 4
 
 def check(target: Target) -> Iterator[Finding]:
     """Compare entry by entry if the inputs are small, else along random pairs of vectors."""
-    claim, place = target.samples[0].claim, Place(NAME, 2, dtype=target.widest)
+    claim, subject = target.samples[0].claim, Subject(NAME, 2, dtype=target.widest)
     if not all(isinstance(order, Derivative) for order in (claim.first, claim.second)):
-        yield Finding(place, "skipped", "the gradient does not claim to be a derivative at both orders")
+        yield Finding(subject, "skipped", "the gradient does not claim to be a derivative at both orders")
         return
-    comparison, rng = Comparison(place, target.options.tolerances), target.rng(NAME)
+    comparison, rng = Comparison(subject, target.options.tolerances), target.rng(NAME)
     for sample in target.nonsingular:
         if not sample.is_elementwise and sum(v.size for v in sample.vectors.values()) <= SMALL:
             _by_entry(target, sample, comparison)

@@ -15,7 +15,8 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from ops import Array
 from pullback.gradcheck.noise import accumulate_max
-from pullback.gradcheck.verdict import Comparison, Finding, Place
+from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "value"
 # How many random changes show what rounded inputs do to the reference.
@@ -25,16 +26,16 @@ DRAWS = 4
 def check(target: Target) -> Iterator[Finding]:
     """Compare at the samples in every dtype, and at special points in the widest."""
     if target.op.reference is None:
-        yield Finding(Place(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
+        yield Finding(Subject(NAME, 0, dtype=target.widest), "skipped", "the op has no reference")
         return
     for dtype in target.dtypes:
-        place = Place(NAME, 0, dtype=dtype)
-        comparison = Comparison(place, target.options.tolerances)
+        subject = Subject(NAME, 0, dtype=dtype)
+        comparison = Comparison(subject, target.options.tolerances)
         try:
             for subsample in target.subsamples:
                 if (sample := target.in_dtype(forward_alone(subsample), dtype)) is not None:
                     compare_values(comparison, sample, of_bounds(subsample))
-            others = Comparison(place, target.options.tolerances) if target.op.sample else comparison
+            others = Comparison(subject, target.options.tolerances) if target.op.sample else comparison
             for sample in target.special_samples if dtype == target.widest else ():
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
@@ -43,7 +44,7 @@ def check(target: Target) -> Iterator[Finding]:
             if others is not comparison and others.wrong:
                 yield from noted(target, [others.finding("y", "the reference")])
         except OpFailed as error:
-            yield Finding(place, "fail", error.located)
+            yield Finding(subject, "fail", error.located)
 
 
 def forward_alone(sample: Sample) -> Sample:
@@ -61,7 +62,7 @@ def of_bounds(sample: Sample) -> Sample:
 
 def compare_values(comparison: Comparison, sample: Sample, wide: Sample) -> None:
     """Compare a sample's outputs; ``wide`` is that in the widest dtype which bounds their rounding."""
-    dtype, rng = comparison.place.dtype, np.random.default_rng(0)
+    dtype, rng = comparison.subject.dtype, np.random.default_rng(0)
     expected = _reference(sample, sample.point.inputs)
     terms = random_arrays.terms(lambda inputs: _reference(sample, inputs), sample.point.inputs)
     # Floats arrive in float64, with the digits of the dtype: the reference rounds only what it computes.
