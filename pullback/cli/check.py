@@ -53,7 +53,7 @@ def check(
     inputs: Annotated[
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
     ] = None,
-    config: Annotated[str | None, typer.Option(help="The config or parameters of a server's model, as JSON.")] = None,
+    config: Annotated[str | None, typer.Option(help="The config of a server's model, or a structure, as JSON.")] = None,
     strict_claims: Annotated[
         bool, typer.Option("--strict-claims", help="Fail for doubtful declarations, which are notes otherwise.")
     ] = False,
@@ -69,7 +69,8 @@ def check(
 
     With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
     another server's model, in up to 1000 evaluations of it, or as many as --budget allows. With ase+MODULE:FACTORY,
-    check the forces and the stress of the calculator that the function returns.
+    check the forces and the stress of the calculator that the function returns; with ipi+unix:NAME or ipi+HOST:PORT,
+    those of the driver of i-PI that connects there, for the structure in --config @structure.json.
 
     With --save, keep what the ops compute; with --against, say what has moved since, in units in the last place and of
     the error bar, and which verdicts differ.

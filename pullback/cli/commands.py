@@ -22,6 +22,7 @@ from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import INTERRUPTED, clean, console
 from pullback.cli.graph import graph
+from pullback.cli.ipi import ipi
 from pullback.cli.jobs import jobs
 from pullback.cli.key import new
 from pullback.cli.native import native
@@ -190,5 +191,6 @@ app.command("new", short_help="Write the page of a new op.")(new_page)
 app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)
+app.command(short_help="Compute forces for i-PI.")(ipi)
 app.command(short_help="Check pages at every save.")(watch)
 app.command(short_help="Compare your gradients with an op's.")(verify)

@@ -29,6 +29,8 @@ class AseModel(StructureModel):
         has_stress = "stress" in known and bool(np.all(atoms.pbc))
         positions, cell = np.array(atoms.get_positions(), float), np.array(atoms.get_cell()[:], float)
         super().__init__(f"ase+{target}", positions, cell, has_stress=has_stress)
+        if not has_stress:
+            self.remark = "The calculator has no stress here: only forces were checked."
 
     def compute(self, positions: Array, cell: Array) -> Numbers:
         """Return the calculator's numbers; an exception of it is ``ModelFailed``."""

@@ -202,7 +202,7 @@ class ServerReport:
 
     def _scope(self) -> str:
         if self.ended and self.samples:
-            return scope(self.plan, self.done, len(self.samples))
+            return f"{scope(self.plan, self.done, len(self.samples))} {self.model.remark}".rstrip()
         return f"{counted(self.done, 'evaluation')}. The checks ended early: they show only what the report lists."
 
     @property

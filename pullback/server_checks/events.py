@@ -28,7 +28,7 @@ PUBLISH_S = 0.1
 class ServerOptions:
     """How to check: ``budget`` is the most evaluations of each model, ``inputs`` are points, ``timeout`` is in seconds.
 
-    ``config`` is that of UM-Bridge, or the parameters of an inference.
+    ``config`` is that of UM-Bridge, the parameters of an inference, or the structure for a driver of i-PI.
     """
 
     checks: Sequence[str] | None = None
@@ -94,7 +94,7 @@ def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> 
         budget=options.budget,
         seed=options.seed,
         tolerances=options.tolerances,
-        config=options.config,
+        config={} if target.protocol == "ipi" else options.config,  # a structure, which is long
         record=options.record,
     )
 

@@ -77,6 +77,8 @@ class Model(Protocol):
     """Whether a request names the inputs of its gradients: any of them."""
     is_energy: bool
     """Whether the Jacobian of the gradient is computed from the gradients, and compared with its transpose."""
+    remark: str
+    """What of the model is not checked, or an empty text."""
 
     def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
         """Return the given points or, without any, ``count`` of the protocol's own sizes and examples."""

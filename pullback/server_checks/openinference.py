@@ -39,6 +39,7 @@ class OpenInferenceModel:
     """A pair of models of a server that speaks the Open Inference Protocol."""
 
     one_by_one = takes_subsets = has_jvp = has_hessian = is_energy = False
+    remark = ""
 
     def __init__(self, server: JsonServer, name: str, parameters: Mapping[str, Any]) -> None:
         """Read the metadata of both models; raise ``BadArgument`` if the server has no such pair."""

@@ -1,7 +1,7 @@
 """Models of calculators of forces: the energy of atoms that are displaced, in a cell that is strained.
 
 Forces are minus the gradient of the energy, and the stress times the volume is its gradient in the strain. The numbers
-of a calculator are at the atoms' places; those of the model are at displacements and a symmetric strain ε beside them.
+of a calculator are at the atoms' places; those of the model are at displacements and a strain ε beside them.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +19,8 @@ DISPLACED, STRAINED = 0.1, 2.0**-6
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 """The numbers of a strain in the order of ASE: xx, yy, zz, 2yz, 2xz, 2xy."""
 
+SYMMETRIC = np.array([(np.eye(3)[[i]].T @ np.eye(3)[[j]] + np.eye(3)[[j]].T @ np.eye(3)[[i]]) / 2 for i, j in VOIGT])
+
 
 class Numbers(NamedTuple):
     """An energy in eV, forces (N, 3) in eV/Å, and the volume times the stress (3, 3) in eV, or ``None``."""
@@ -33,6 +35,9 @@ class StructureModel(ABC):
 
     one_by_one = takes_subsets = has_jvp = has_hessian = False
     is_energy = True
+    remark = ""
+    strains = SYMMETRIC
+    """The change of the deformation with each number of a strain."""
 
     def __init__(self, name: str, positions: Array, cell: Array, *, has_stress: bool) -> None:
         """Set the structure; without a stress, only displacements are inputs. Raises ``BadArgument`` for no atoms."""
@@ -71,9 +76,8 @@ class StructureModel(ABC):
             forces = array_of(numbers.forces, self._positions.shape, f"{self.name}: forces")
             found["displacements"] = -cotangent * (forces @ deformation.T)
         if "strain" in inputs:
-            slopes = np.linalg.solve(deformation, array_of(numbers.virial, (3, 3), f"{self.name}: stress"))
-            symmetric = (slopes + slopes.T) / 2
-            found["strain"] = cotangent * np.array([symmetric[at] for at in VOIGT])
+            slopes = np.linalg.solve(deformation.T, array_of(numbers.virial, (3, 3), f"{self.name}: stress"))
+            found["strain"] = cotangent * np.einsum("kij,ij->k", self.strains, slopes)
         return found
 
     def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
@@ -91,11 +95,7 @@ class StructureModel(ABC):
         return Request(self.name, {"positions": positions.tolist(), "cell": cell.tolist()}, shows, is_http=False)
 
     def _deformation(self, point: Point) -> Array:
-        deformation = np.eye(3)
-        for (i, j), number in zip(VOIGT, point.inputs.get("strain", np.zeros(6)), strict=True):
-            deformation[i, j] += number if i == j else number / 2
-            deformation[j, i] = deformation[i, j]
-        return deformation
+        return np.eye(3) + np.tensordot(point.inputs.get("strain", np.zeros(6)), self.strains, 1)
 
     def _moved(self, point: Point) -> tuple[Array, Array]:
         deformation = self._deformation(point)

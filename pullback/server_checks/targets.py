@@ -1,4 +1,4 @@
-"""Other people's models: ``umbridge+http://host:4242/model``, ``tesseract+http://...``, ``ase+module:factory``, ..."""
+"""Other people's models: ``umbridge+http://host:4242/model``, ``ase+module:factory``, ``ipi+unix:name``, ..."""
 
 import re
 from collections.abc import Mapping
@@ -9,19 +9,20 @@ from urllib.parse import unquote
 from pullback.addresses import public
 from pullback.errors import BadArgument
 from pullback.server_checks.ase import AseModel
+from pullback.server_checks.ipi import IpiModel
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import Model
 from pullback.server_checks.openinference import OpenInferenceModel
 from pullback.server_checks.tesseract import TesseractModel
 from pullback.server_checks.umbridge import UmBridgeModel
 
-Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase"]
-TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase)\+(.*)")
+Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi"]
+TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi)\+(.*)")
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
 
 
 class ServerTarget(NamedTuple):
-    """A protocol, and the URL that follows it, or of ASE a module and its function."""
+    """A protocol, and the URL that follows it, or of ASE a module and its function, and of i-PI an address."""
 
     protocol: Protocol
     url: str
@@ -36,6 +37,8 @@ class ServerTarget(NamedTuple):
             raise BadArgument(f"--config: expected none, since {what} has only inputs: give all with --inputs")
         if self.protocol == "ase":
             return AseModel(self.url)
+        if self.protocol == "ipi":
+            return IpiModel(self.url, opened, timeout, config)
         if self.protocol == "tesseract":
             return TesseractModel(opened.enter_context(JsonServer(self.url, timeout)))
         root, _, name = self.url.rstrip("/").rpartition("/")
@@ -55,10 +58,11 @@ def server_target(text: str) -> ServerTarget | None:
     if (found := TARGET.fullmatch(text)) is None:
         return None
     if found[3]:
-        return ServerTarget("ase", found[4])
+        return ServerTarget(cast(Protocol, found[3]), found[4])
     if found[1] not in PROTOCOLS:
         expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
         raise BadArgument(
-            f"expected a URL that begins with one of {expected}, or ase+MODULE:FACTORY, got {public(text)!r}"
+            f"expected a URL that begins with one of {expected}, ase+MODULE:FACTORY, ipi+unix:NAME or ipi+HOST:PORT, "
+            f"got {public(text)!r}"
         )
     return ServerTarget(cast(Protocol, found[1]), found[2])

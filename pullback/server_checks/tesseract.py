@@ -37,6 +37,7 @@ class TesseractModel:
     """A Tesseract. Its inputs and outputs have the paths of its schema as names, such as x or mesh.points."""
 
     one_by_one, takes_subsets, has_hessian, is_energy = False, True, False, False
+    remark = ""
 
     def __init__(self, server: JsonServer) -> None:
         """Read the schema; raise ``BadArgument`` for a Tesseract without a vector-Jacobian product."""

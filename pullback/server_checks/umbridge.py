@@ -30,6 +30,7 @@ class UmBridgeModel:
     """A model of an UM-Bridge server. Its inputs are named x, or x0, x1, ..., and its outputs y, or y0, y1, ..."""
 
     one_by_one, takes_subsets, is_energy = True, False, False
+    remark = ""
 
     def __init__(self, server: JsonServer, name: str, config: Mapping[str, Any]) -> None:
         """Ask for the model's sizes and what it supports; ``name`` is "" for the server's only model.

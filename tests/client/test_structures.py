@@ -1,12 +1,17 @@
 """The energies of ``docs/examples/forces`` over HTTP: padding cannot leak, and bad structures are refused."""
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import pullback
+from pullback.ipi_driver import Species, drive
+from pullback.ipi_socket import BOHR, HARTREE, Channel
 from pullback.structures import Evaluation, Potential, Structure, closed_cell, images
+from tests import ipi_peers
 from tests.conftest import ROOT, Serve
 
 FORCES = ROOT / "docs" / "examples" / "forces"
@@ -100,6 +105,36 @@ def test_cells_are_closed_in_directions_that_do_not_repeat() -> None:
     with pytest.raises(pullback.BadArgument, match="repeats in all directions"):
         closed_cell(one._replace(periodic=(True, True, False)), None)
     assert images(np.zeros((1, 3, 3)), 6.0) == 0
+
+
+def test_a_driver_of_ipi_answers_with_the_numbers_of_the_op(client: pullback.Client) -> None:
+    """The cell of i-PI has vectors in columns, and its virial is minus the gradient in the strain."""
+    structures = [structure(8, seed) for seed in range(3)]
+    potential, numbers = Potential(client.op("pair_energy")), structures[0].species
+    of_atoms = [one._replace(species=numbers) for one in structures]
+    # The last has directions that do not repeat: their vectors are 0.
+    of_atoms.append(of_atoms[0]._replace(cell=np.diag([9.0, 0, 0]), periodic=[True, False, False]))
+    for batch in (of_atoms[:1], of_atoms[1:3], of_atoms[3:]):
+        ours, theirs = socket.socketpair()
+        with ours, theirs, ThreadPoolExecutor(1) as pool:
+            done = pool.submit(drive, Channel(theirs, "the server", 60), potential, Species(numbers.tolist()))
+            found = ipi_peers.ask(ours, [one.cell / BOHR for one in batch], [one.positions / BOHR for one in batch])
+            ours.sendall(b"EXIT        ")
+            assert done.result(60) == len(batch)
+        for (energy, forces, virial), expected in zip(found, potential.evaluate(batch), strict=True):
+            in_ev = Evaluation(energy * HARTREE, forces * HARTREE / BOHR, -virial.T * HARTREE)
+            for mine, theirs in zip(in_ev, expected, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-13)
+
+
+def test_what_the_service_refuses_ends_a_driver(client: pullback.Client) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        potential, of_atoms = Potential(client.op("pair_energy")), Species([18], are_all_alike=True)
+        done = pool.submit(drive, Channel(theirs, "the server", 60), potential, of_atoms)
+        ours.sendall(b"POSDATA     " + (9 * np.eye(3)).tobytes() + bytes(72) + b"\2\0\0\0" + bytes(48))
+        with pytest.raises(pullback.Unprocessable, match="two atoms at one place"):
+            done.result(60)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ class FunctionModel:
     takes_subsets: bool = False
     is_energy: bool = False
     name: str = "model"
+    remark: str = ""
     calls: list[str] = field(default_factory=list)
 
     @property
