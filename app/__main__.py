@@ -173,6 +173,7 @@ def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], N
         os.environ[FILE_VARIABLE] = str(folder_of_all / "last_checks")
         shared = {
             "graphs_path": settings.graphs_path or folder_of_all / "graphs",
+            "parameters_path": settings.parameters_path or folder_of_all / "parameters",
             "crashes_path": settings.crashes_path or folder_of_all / "crashes",
             "jobs_path": settings.jobs_path or folder_of_all / "jobs",
         }

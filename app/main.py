@@ -125,6 +125,8 @@ def _count(metrics: Metrics, engine: Engine, plans: Plans, fast_path: FastPath, 
     metrics.gauge("pullback_plans_kept", document, lambda: len(plans))
     document = "Posted graphs in the memory of the process."
     metrics.gauge("pullback_graphs_kept", document, lambda: len(engine.graphs))
+    document = "Bytes of put parameters in the memory of the process."
+    metrics.gauge("pullback_parameter_bytes", document, lambda: engine.sets.size)
     document = "Forward passes that are kept for products at their points."
     metrics.gauge("pullback_linearizations_kept", document, lambda: len(engine.linearizations))
     document = "Bytes of the forward passes that are kept."

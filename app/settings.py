@@ -46,6 +46,21 @@ class Settings(BaseSettings):
     graphs_path: Path | None = Field(
         default=None, description="Folder of posted graphs, which all workers share; empty: a temporary one."
     )
+    parameters_mb: int = Field(
+        default=0, ge=0, le=1 << 20, description="Limit of the parameters that clients may put; 0: none may."
+    )
+    key_parameters_mb: int = Field(
+        default=1024, ge=1, le=1 << 20, description="Limit of the parameters that clients with the same key may put."
+    )
+    parameters_memory_mb: int = Field(
+        default=1024,
+        ge=1,
+        le=1 << 20,
+        description="Limit of put parameters in memory, and of one set.",
+    )
+    parameters_path: Path | None = Field(
+        default=None, description="Folder of put parameters, which all workers share; empty: a temporary one."
+    )
     crashes_path: Path | None = Field(
         default=None, description="Folder where a process notes what it computes, and others read what crashed it."
     )
@@ -146,7 +161,9 @@ class Settings(BaseSettings):
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
-    @field_validator("tls_cert", "tls_key", "keys_file", "graphs_path", "crashes_path", "jobs_path", mode="before")
+    @field_validator(
+        "tls_cert", "tls_key", "keys_file", "graphs_path", "parameters_path", "crashes_path", "jobs_path", mode="before"
+    )
     @classmethod
     def _no_file(cls, value: object) -> object:
         return None if value == "" else value

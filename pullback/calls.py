@@ -20,10 +20,10 @@ class Common(TypedDict, total=False):
 
     ``attrs``: the op's attributes. ``dtype``: the dtype of its type variable; by default that of the float arrays,
     if they agree. ``mode``: graph, eager, xla or v1. ``device``: such as cpu or gpu:0. ``parameters``: the digest of
-    values of the op's parameters, in place of those of its page. ``deadline``: the seconds that
-    the whole call may take, with its retries, its connection and a first look at the contract; the service stops
-    working on it then. ``None`` and infinity set no limit. ``background``: return a ``Job`` (an ``AsyncJob``) at once,
-    whose ``result`` is that of the call; a string is the name under which the same call finds the same job again.
+    values of the op's parameters, in place of those of its page. ``deadline``: the seconds that the whole call may
+    take, with its retries, its connection and a first look at the contract; the service stops working on it then.
+    ``None`` and infinity set no limit. ``background``: return a ``Job`` (an ``AsyncJob``) at once, whose ``result`` is
+    that of the call; a string is the name under which the same call finds the same job again.
     """
 
     attrs: Mapping[str, Any] | None
@@ -53,6 +53,7 @@ class CheckOptions(TypedDict, total=False):
     by default 1 and 2; ``seed`` fixes the random draws; ``tolerances``, a mapping with ``absolute`` and ``relative``,
     widens every comparison on top of error bars and rounding; ``budget_s`` and ``deadline``, in seconds, end the
     checks, and what is not checked by then is in the report. The deadline includes the way to the service and back.
+    ``parameters`` is the digest of the values around which a check of one op moves the parameters.
     With ``strict_claims``, doubtful declarations of an op are failures instead of notes.
     ``background`` makes a ``Job`` of the check of one op, as in ``Common``.
     With ``record``, the reports of the checks of many ops have what the ops compute, in ``document["record"]``.
@@ -63,6 +64,7 @@ class CheckOptions(TypedDict, total=False):
     orders: Sequence[int] | None
     checks: Sequence[str] | None
     device: str | None
+    parameters: str | None
     seed: int | None
     tolerances: Mapping[str, float] | None
     budget_s: float | None

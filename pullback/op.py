@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
-from pullback import bodies, calls, reports, results
+from pullback import bodies, calls, parameters, reports, results
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, Pointwise, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract
 from pullback.compose import apply_document, put
+from pullback.dtypes import Array
 from pullback.errors import BadArgument, NotFound
 from pullback.graph_values import Document, Operand, Value, apply
 from pullback.limits import Limit
@@ -81,6 +82,19 @@ class Operations(BaseOp):
     def contract(self) -> Call[Contract]:
         """Return the contract: formulas, kinks, shapes, dtypes, attributes, examples."""
         return calls.contract(self.name)
+
+    @method
+    def put_parameters(self, values: Mapping[str, ArrayLike], *, deadline: float | None = None) -> Call[str]:
+        """Put arrays for all parameters on the service, and return their digest, for ``parameters`` of other calls.
+
+        The dtypes are those of the contract. The service may forget them, as it says by ``NotFound`` later.
+        """
+        return parameters.put(self.name, values, deadline)
+
+    @method
+    def parameters(self, digest: str, *, deadline: float | None = None) -> Call[dict[str, Array]]:
+        """Return the values of the parameters with a digest, such as ``parameters_digest`` of the contract."""
+        return parameters.get(self.name, digest, deadline)
 
     @operation
     def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Pointwise]) -> OpCall[Forward]:

@@ -52,6 +52,7 @@ LAYERS = (
     ("execution",),
     ("telemetry", "gradcheck"),
     ("graphs",),
+    ("stored",),
     ("autodiff",),
     ("runtime",),
     ("tensors",),

@@ -153,6 +153,13 @@ def variant_of(op: Op, sent: Mapping[str, str | None]) -> Op:
     return derived(variant(base, sent, second), op.name, [transform.rule for transform in transforms])
 
 
+def with_values(op: Op, values: ParameterSet) -> Op:
+    """Return a registered op whose parameters have other values; it shares no trace with the op."""
+    if values is op.own_parameters:
+        return op
+    return replace(op, parameters=tuple([replace(each, value=values.arrays[each.name]) for each in op.parameters]))
+
+
 def without_parameters(op: Op) -> Op:
     """Return an op, registered or derived, in which the page's own values of parameters are constants."""
     base, transforms = origin(op)

@@ -46,6 +46,7 @@ class PaddedRows:
     ``results`` has the shape of one row of each result, and of each shape of rows that the program returns for checks.
     ``why_not`` tells why such rows share no call, "" if they do, ``None`` before the ``trial``. This sets ``filler``: a
     valid row of each leaf, which fills what is left of a call. (A row of a request may take long, and so would copies.)
+    ``parameters`` is the digest of those that the rows use: with others, rows may depend on each other.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class PaddedRows:
     results: Mapping[Key, Shape]
     why_not: str | None = None
     filler: Sequence[Array] = ()
+    parameters: str = ""
     runs_inline: dict[int, bool] = field(default_factory=dict[int, bool])
     lengths: tuple[int, ...] = field(init=False)
     most: int = field(init=False)
@@ -138,8 +140,8 @@ class PaddedRows:
         return kept
 
 
-# By mode, device, the shapes of rows, and those of the inputs that all rows use.
-_packings = OwnedCache[tuple[Mode, str, tuple[Shape | None, ...], tuple[Shape, ...]], PaddedRows](KEPT)
+# By mode, device, the shapes of rows, those of the inputs that all rows use, and the digest of the parameters.
+_packings = OwnedCache[tuple[Mode, str, tuple[Shape | None, ...], tuple[Shape, ...], str], PaddedRows](KEPT)
 
 
 def padded_rows(
@@ -161,21 +163,25 @@ def padded_rows(
     if not 0 < count <= ROWS:
         return None
     shared = tuple([leaf.shape for leaf, unit in zip(leaves, units, strict=True) if unit is None])
-    key = point.spec.mode, point.spec.device, tuple(units), shared
+    parameters = point.spec.parameters.digest if point.spec.held else ""
+    key = point.spec.mode, point.spec.device, tuple(units), shared, parameters
     packing = _packings.get(program, key)
     if packing is None:
         shapes = results()
         if shapes is None:
             return None
         length = rows_in_call(point, (unit for unit in units if unit is not None), shapes.values())
-        packing = PaddedRows(program, *key[:3], length, shapes, TOO_LARGE if length == 1 else None)
+        why_not = TOO_LARGE if length == 1 else None
+        packing = PaddedRows(program, *key[:3], length, shapes, why_not, parameters=parameters)
         packing = _packings.keep(program, key, packing)
     return None if packing.why_not or count > packing.length else (packing, count)
 
 
 def packings_of(op: Op) -> list[PaddedRows]:
-    """Return the packings of an op that are kept, the newest last."""
-    return [packing for packing in _packings.values() if packing.program.op.general is op]
+    """Return the packings of an op that are kept, with the parameters of its page, the newest last."""
+    own = ("", op.own_parameters.digest if op.own_parameters.arrays else "")
+    kept = _packings.values()
+    return [packing for packing in kept if packing.program.op.general is op and packing.parameters in own]
 
 
 def shape_counts() -> Counter[tuple[str, bool]]:

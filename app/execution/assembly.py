@@ -33,6 +33,7 @@ from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
 from app.settings import MB, Settings
+from app.stored.parameters import ParameterSets
 from app.telemetry.counters import not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
@@ -101,7 +102,13 @@ def build(
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
     graph_folder = GraphFolder(settings.graphs_path, KEPT)
-    shared = settings.model_copy(update={"graphs_path": graph_folder.path})
+    sets = ParameterSets(
+        settings.parameters_path,
+        total=settings.parameters_mb * MB,
+        of_key=settings.key_parameters_mb * MB,
+        memory=settings.parameters_memory_mb * MB,
+    )
+    shared = settings.model_copy(update={"graphs_path": graph_folder.path, "parameters_path": sets.folder.path})
     setup, forks = Setup(shared, sources, frozenset(sources.changed() if sources else ())), Forks(checks)
     pool = _check_pool(setup, forks) if has_checks else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=[pool.stop] if pool else [])
@@ -129,6 +136,7 @@ def build(
         forks,
         setup,
         graph_folder,
+        sets,
         # Another worker may get the next request, and would not know the id.
         linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
         provenance=Provenance(registry),
@@ -160,6 +168,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
             engine.check_pool.stop()
         await engine.forks.close()
     engine.graph_folder.close()
+    engine.sets.folder.close()
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.

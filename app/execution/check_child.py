@@ -158,7 +158,10 @@ class _Child:
         try:
             op = engine.op(order.job.op)
             report = await engine.scheduler.run(
-                lambda checkpoint: order.job.report(op), queue="check", deadline=order.limits.until, owner=order.owner
+                lambda checkpoint: order.job.report(engine.with_parameters(op, order.job)),
+                queue="check",
+                deadline=order.limits.until,
+                owner=order.owner,
             )
             for i, step in enumerate(report.steps):
                 step.publish = partial(self._publish, i)

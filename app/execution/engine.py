@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 from app.autodiff.default_mode import default_mode
-from app.autodiff.derived import derived, known_derived
+from app.autodiff.derived import derived, known_derived, with_values
 from app.autodiff.evaluation import Evaluation
 from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
@@ -30,6 +30,7 @@ from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
 from app.graphs.folder import GraphFolder
 from app.graphs.store import KEPT, GraphStore
+from app.stored.parameters import ParameterSets
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry
 
@@ -40,12 +41,12 @@ Result = TypeVar("Result")
 
 
 class NotAtHand(Exception):
-    """An op must be made first; its ``name`` is that of a graph or of a derived op."""
+    """Something must be read or made first: an op, or values of parameters. ``make`` does it, for a key."""
 
-    def __init__(self, name: str) -> None:
-        """Take the name."""
-        super().__init__(name)
-        self.name = name
+    def __init__(self, owner: str, make: Callable[[str], object]) -> None:
+        """Take the owner of the work, and the work."""
+        super().__init__(owner)
+        self.owner, self.make = owner, make
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Engine:
     of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
-    ``graph_folder`` has the posted graphs, ``last_checks`` the last verdicts, ``linearizations`` the forward passes
-    that are kept, ``sparsities`` where derivatives have nonzeros, and ``provenance`` the versions of what is served.
+    ``graph_folder`` has the posted graphs, ``sets`` the parameters that clients have put, ``last_checks`` the last
+    verdicts, ``linearizations`` the forward passes that are kept, ``sparsities`` where derivatives have nonzeros, and
+    ``provenance`` the versions of what is served. ``after_reading`` frees what refers to parameters that made room for
+    others.
     """
 
     registry: Registry
@@ -77,10 +80,12 @@ class Engine:
     forks: Forks = field(default_factory=Forks)
     setup: Setup | None = None
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
+    sets: ParameterSets = field(default_factory=ParameterSets)
     last_checks: LastChecks = field(default_factory=LastChecks.shared)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
     sparsities: Sparsities = field(default_factory=Sparsities)
     provenance: Provenance = field(default_factory=lambda: Provenance(Registry({})))
+    after_reading: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     async def run(self, call: Call) -> Any:
         """Return what the work of a call computes; for an evaluation, the results for its ``finish``.
@@ -114,7 +119,7 @@ class Engine:
         """Return an empty report with the steps of a check; raises ``Unprocessable`` if the op rejects the inputs."""
         op = await self.find_op(job.op, deadline)
         return await self.scheduler.run(
-            lambda checkpoint: job.report(op), queue="check", deadline=deadline, owner=owner
+            lambda checkpoint: job.report(self.with_parameters(op, job)), queue="check", deadline=deadline, owner=owner
         )
 
     @property
@@ -182,19 +187,24 @@ class Engine:
         """Return what ``op`` does; raises ``NotAtHand`` if that takes time, and ``NotFound`` for an unknown op."""
         op = self.known_op(name)
         if op is None:
-            raise NotAtHand(name)
+            raise NotAtHand(self.owner(name), lambda key: self.op(name))
         return op
 
-    async def with_ops(
-        self, attempt: Callable[[], Awaitable[Result]], deadline: float, owner_suffix: str = ""
+    async def with_all(
+        self, attempt: Callable[[], Awaitable[Result]], deadline: float, owner_suffix: str = "", key: str = ""
     ) -> Result:
-        """Return ``await attempt()``, once all ops that it needs are at hand; raises the errors of both."""
+        """Return ``await attempt()``, once all ops and parameters that it needs are at hand.
+
+        Raises the errors of both. ``key`` is the name of the key of the request.
+        """
         while True:
             try:
                 return await attempt()
             except NotAtHand as missing:
-                name = missing.name
-            await self.find_op(name, deadline, owner_suffix)
+                make, owner = partial(missing.make, key), missing.owner + owner_suffix
+            await self.describe(make, owner, deadline)
+            for act in self.after_reading:
+                act()
 
     def owner(self, name: str) -> str:
         """Return the owner of an op, "" if there is no such op; it reads no file."""
@@ -228,14 +238,24 @@ class Engine:
     def parameters(self, op: Op, digest: str | None) -> ParameterSet:
         """Return the values of an op's parameters with a digest, ``None`` for those of its page.
 
-        Raises ``Unprocessable`` for an op without parameters, and ``NotFound`` for an unknown digest.
+        Raises ``Unprocessable`` for an op without parameters, and ``NotAtHand`` for those that must be read first.
         """
         own = op.own_parameters
-        if digest is None or (own.arrays and digest == own.digest):
+        if digest is None:
             return own
         if not own.arrays:
             raise wrong(("parameters",), f"op {op.name} has no parameters", expected="no such field", got=digest)
-        raise NotFound(f"op {op.owner} has no parameters with the digest {digest!r}; known are {own.digest}")
+        found = self.sets.known(op, digest)
+        if found is None:
+            raise NotAtHand(op.owner, lambda key: self.sets.find(op, digest, key))
+        return found
+
+    def with_parameters(self, op: Op, job: Job) -> Op:
+        """Return the op that a check examines, with the parameters that it names; it may read a file.
+
+        Raises ``NotFound`` for an unknown digest.
+        """
+        return op if job.parameters is None else with_values(op, self.sets.find(op, job.parameters))
 
     def default_mode(self, op: Op, dtype: str | None, device: str | None) -> Mode:
         """Return the default mode of an op, for a dtype (``None``: the op's first) and a device."""

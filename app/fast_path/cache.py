@@ -143,7 +143,7 @@ class TemplateCache:
             self._make_room()
 
     def drop_gone(self) -> None:
-        """Drop the templates of posted graphs that are gone."""
+        """Drop the templates of posted graphs and put parameters that are gone."""
         for head in self.heads.values():
             for key, alike in [*head.bodies.items()]:
                 if any(template.is_gone for template in alike.templates):

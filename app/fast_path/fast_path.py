@@ -55,6 +55,7 @@ class FastPath:
         self._pending = Pending(budget, engine.lifecycle, keys)
         self._deadline_s, self._is_scheduled = engine.deadline_s, False
         self._store = TemplateMaker(engine, self._cache).store
+        engine.after_reading.append(self._cache.drop_gone)
 
     def begin(self, connection: Connection) -> PendingRequest | None:
         """Return the request whose headers a connection has just parsed, if it may have a template."""

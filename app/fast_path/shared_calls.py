@@ -28,7 +28,8 @@ class SharedCall:
 
     ``numbers`` has these, with ``None`` for each tensor. The tensors have ``dtypes``. Those without a unit in the
     packing, an input that all rows use, must be equal for all requests of a call. ``owner`` is the op. For a posted
-    graph, ``is_kept`` notes that it is used, and returns whether it is still there; ``is_gone`` only looks.
+    graph, or put parameters, ``is_kept`` notes that it is used, and returns whether it is still there; ``is_gone`` only
+    looks.
     """
 
     packing: Packing

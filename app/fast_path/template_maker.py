@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,7 @@ from app.fast_path.cache import TemplateCache
 from app.fast_path.candidates import Candidate, NotCacheable, template_of
 from app.fast_path.shared_calls import SharedCall
 from app.graphs.document import PREFIX
-from ops import Op
+from ops import Op, ParameterSet
 
 logger = logging.getLogger("pullback")
 
@@ -22,7 +23,7 @@ class TemplateMaker:
 
     def __init__(self, engine: Engine, cache: TemplateCache) -> None:
         """Keep the templates in ``cache``."""
-        self._graphs, self._cache = engine.graphs, cache
+        self._graphs, self._sets, self._cache = engine.graphs, engine.sets, cache
         self._calls = WeakValueDictionary[Hashable, SharedCall]()
 
     def store(self, candidate: Candidate) -> None:
@@ -55,13 +56,18 @@ class TemplateMaker:
         call = self._calls.get(key)
         if call is None:
             dtypes = [leaf.dtype for leaf, number in zip(evaluation.leaves, numbers, strict=True) if number is None]
-            kept = self._whether_kept(point.op)
+            kept = self._whether_kept(point.op, parameters)
             call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner, *kept)
         return call
 
-    def _whether_kept(self, op: Op) -> tuple[Callable[[], bool], Callable[[], bool]] | tuple[()]:
-        """Return the functions that say whether a posted graph is still kept, and is gone; none for other ops."""
-        base, graphs = origin(op)[0], self._graphs
+    def _whether_kept(self, op: Op, values: ParameterSet) -> tuple[Callable[[], bool], Callable[[], bool]] | tuple[()]:
+        """Return the functions that say whether a posted graph, or put parameters, are kept, and are gone.
+
+        There are none for other ops with the values of their page.
+        """
+        base, graphs, sets = origin(op)[0], self._graphs, self._sets
+        if values is not op.own_parameters:
+            return partial(sets.is_kept, op, values), lambda: not sets.has(op, values)
         if base.owner != PREFIX:
             return ()
         return (lambda: graphs.has(base) and graphs.is_kept(base.name)), (lambda: not graphs.has(base))

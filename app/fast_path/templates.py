@@ -206,12 +206,12 @@ class Template:
 
     @property
     def has_op(self) -> bool:
-        """Whether the op is still there: a posted graph may be gone, and otherwise is used now."""
+        """Whether the op and its parameters are there: what was posted may be gone, and otherwise is used now."""
         return self.call.is_kept is None or self.call.is_kept()
 
     @property
     def is_gone(self) -> bool:
-        """Whether the op is a posted graph that is gone."""
+        """Whether the op is a posted graph that is gone, or the parameters are."""
         return self.call.is_gone is not None and self.call.is_gone()
 
     @cached_property

@@ -18,7 +18,8 @@ class Job:
     """The checks of one op: its name, and the fields of the request.
 
     ``checks`` are names, ``None`` for all; ``inputs`` and ``attrs`` are those of JSON, ``None`` for the op's examples
-    and random ones. Equal jobs have equal steps, in any process that has loaded the same ops.
+    and random ones. ``parameters`` is the digest of the values around which parameters move, ``None`` for the
+    page's. Equal jobs have equal steps, in any process that has loaded the same ops.
     """
 
     op: str
@@ -26,12 +27,13 @@ class Job:
     checks: tuple[str, ...] | None = None
     inputs: Mapping[str, Any] | None = None
     attrs: Mapping[str, Any] | None = None
+    parameters: str | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing of the op is left out, and no tolerance is added, so that the verdict is one on the op."""
         options = self.options
-        choices = (self.checks, self.inputs, self.attrs, options.dtypes, options.modes)
+        choices = (self.checks, self.inputs, self.attrs, self.parameters, options.dtypes, options.modes)
         is_exact = options.absolute == options.relative == 0 and not options.strict_claims
         return all(choice is None for choice in choices) and {1, 2} <= {*options.orders} and is_exact
 

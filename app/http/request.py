@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -43,6 +43,8 @@ def scope_of(method: str, path: str) -> str:
     if path == "/metrics":
         return "operate"
     if method not in ("GET", "HEAD") and (path == "/v1/graphs" or path.startswith("/v1/graphs/")):
+        return "post"
+    if method not in ("GET", "HEAD") and path.startswith("/v1/ops/") and path.endswith("/parameters"):
         return "post"
     if path == "/v1/checks" or (path.startswith("/v1/ops/") and path.endswith(("/check", "/verify"))):
         return "check"
@@ -117,6 +119,7 @@ class Request:
         self.status = self.received = self.sent = self.size = self.held = 0
         self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
         self.defer: Defer | None = None
+        self.is_streamed = False
         self._receive, self._send = receive, send
 
     @property
@@ -130,8 +133,11 @@ class Request:
             self.is_counted = False
             self.lifecycle.in_flight -= 1
 
-    def reserve(self, *, is_binary: bool) -> None:
-        """Reserve memory for a body of declared size; raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``."""
+    def reserve(self, *, is_binary: bool, most: int | None = None) -> None:
+        """Reserve memory for a body of declared size, at most so many bytes of a body that is read in pieces.
+
+        Raises ``Malformed``, ``BodyTooLarge`` or ``Overloaded``.
+        """
         self.limit = self.binary_limit if is_binary else self.json_limit
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit():
@@ -139,7 +145,8 @@ class Request:
         if len(length) > MAX_DIGITS or int(length) > self.limit:
             raise too_large(self.limit, clip(length.decode("ascii"), MAX_DIGITS + 2))
         self.size = int(length)
-        self.hold(self.size)
+        self.is_streamed = most is not None
+        self.hold(self.size if most is None else most)
 
     def hold(self, size: int) -> None:
         """Take ``size`` more bytes from the budget until the request ends; raises ``Overloaded``."""
@@ -159,7 +166,8 @@ class Request:
         if self.received > self.held:
             if self.received > self.limit:
                 raise too_large(self.limit, "more")
-            self.hold(self.received - self.held)
+            if not self.is_streamed:
+                self.hold(self.received - self.held)
         return message
 
     async def read(self, *, is_binary: bool = False, lead: int = 0) -> Body:
@@ -189,6 +197,23 @@ class Request:
                 raise ClientGone
         self.deadline.start_work()
         return body
+
+    async def pieces(self, size: int) -> AsyncGenerator[bytes]:
+        """Yield the body in pieces of about ``size`` bytes.
+
+        Raises ``ClientGone`` when the client disconnects before the end, and the errors of ``receive``.
+        """
+        piece, more = bytearray(), True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(piece) >= size or (piece and not more):
+                yield bytes(piece)
+                piece.clear()
+        self.deadline.start_work()
 
     async def _fill(self, buffer: memoryview) -> None:
         """Fill ``buffer`` with the body. Pieces that the zero-copy body receives are in place already."""

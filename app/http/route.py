@@ -57,12 +57,17 @@ def always(answer: Answer, counters: Counters) -> Find:
 def admit(request: Request) -> None:
     """Reserve memory for an uncompressed body, whose limit depends on its media type; raises a ``PullbackError``."""
     if request.has_body:
-        encoding = request.headers.get(b"content-encoding", b"").strip().lower()
-        if encoding not in (b"identity", b""):
-            got = clip(encoding.decode("latin-1"), 40)
-            raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
+        need_uncompressed(request)
         # JSON is parsed in one piece, so its limit is smaller.
         request.reserve(is_binary=_is_binary(request.headers.get(b"content-type", b"")))
+
+
+def need_uncompressed(request: Request) -> None:
+    """Raise ``UnsupportedMediaType`` for a compressed body."""
+    encoding = request.headers.get(b"content-encoding", b"").strip().lower()
+    if encoding not in (b"identity", b""):
+        got = clip(encoding.decode("latin-1"), 40)
+        raise UnsupportedMediaType(f"expected a body without Content-Encoding, got {got!r}: send it uncompressed")
 
 
 @lru_cache(maxsize=64)

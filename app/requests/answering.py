@@ -74,12 +74,14 @@ async def answer(
     for a request that is invalid, or cannot be answered.
     """
     counters, is_large = request.counters, len(body) > SMALL_BODY
+    context = request.deadline.at, request.owner_suffix, request.key
     computed, reply = None, None
     if is_large and is_binary:
-        call, computed, reply = await _answer_on_scheduler(engine, request, read, body, owner)
+        whole = partial(_answer_on_scheduler, engine, request, read, body, owner)
+        call, computed, reply = await engine.with_all(whole, *context)
     else:
         attempt = partial(_read, engine, request, read, body, owner)
-        call = await engine.with_ops(attempt, request.deadline.at, request.owner_suffix)
+        call = await engine.with_all(attempt, *context)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
     op = call.owner

@@ -236,10 +236,15 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         """Start with none."""
         self._engine, self._kept = engine, OwnedCache[tuple[str, bytes], Plan](KEPT)
+        engine.after_reading.append(self._drop_gone)
 
     def __len__(self) -> int:
         """Return the number of plans that are kept."""
         return len(self._kept)
+
+    def _drop_gone(self) -> None:
+        """Drop the plans with put parameters that this process has no more."""
+        self._kept.drop(lambda plan: not self._engine.sets.has(plan.spec.op, plan.spec.parameters))
 
     def plan(self, operation: Operation, op: Op, fields: Fields) -> Plan:
         """Return the plan for a request; raises ``Unprocessable`` for errors outside its tensors."""
@@ -256,7 +261,7 @@ class Plans:
         except TypeError:  # nested too deeply for orjson, and so invalid for every op
             return self._make(operation, op, bare)
         plan = self._kept.get(op, key)
-        if plan is None:
+        if plan is None or not self._engine.sets.is_kept(op, plan.spec.parameters):
             plan = self._make(operation, op, bare)
             if len(key[1]) <= MAX_KEY and _has_known_names(plan, bare):
                 self._kept.keep(op, key, plan)

@@ -28,10 +28,12 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
     """
     kept = Kept(lambda op: make(op, engine.counters(op.owner, label)))
 
-    def counters(op: str) -> Counters:
+    def counters(op: str, **others: str) -> Counters:
+        del others
         return engine.counters(owner, label) if (owner := engine.owner(op)) else engine.counters("", "other")
 
-    async def handler(request: Request, op: str) -> Answer:
+    async def handler(request: Request, op: str, **others: str) -> Answer:
+        del others
         # Found each time: a posted graph may be gone, and is used now.
         return kept(await find_op(engine, request, op))
 

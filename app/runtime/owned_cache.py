@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -43,6 +43,14 @@ class OwnedCache(Generic[Key, Value]):
                 if (other := reference()) is not None:
                     del _held_by(other)[self][oldest]
             return values.get(key, value)
+
+    def drop(self, condition: Callable[[Value], bool]) -> None:
+        """Drop the values that meet a condition."""
+        with self._lock:
+            for reference, key in [*self._entries]:
+                values = {} if (owner := reference()) is None else _held_by(owner)[self]
+                if key in values and condition(values[key]):
+                    del values[key], self._entries[reference, key]
 
     def values(self) -> list[Value]:
         """Return the values, the oldest first."""

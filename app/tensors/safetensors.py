@@ -34,14 +34,14 @@ MAX_HEADER, MAX_TENSORS = 1 << 20, 64
 # Headers up to this length are cached; most requests have one.
 SHORT_HEADER = 1 << 12
 
-_LENGTH = 8
+LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"
 _KEYS = ("dtype", "shape", "data_offsets")
 _ROWS: Mapping[str, DType] = {row.safetensors: row for row in DTYPES.values()}
 
 
 @dataclass(frozen=True)
-class _Entry:
+class TensorEntry:
     """A tensor in the header; its data are the bytes from ``begin`` to before ``end``, from the end of the header."""
 
     name: str
@@ -60,7 +60,7 @@ def parse(body: Body) -> Document:
     """
     raw = _header(body)
     fields, entries, size = (_cached_layout if len(raw) <= SHORT_HEADER else _layout)(bytes(raw))
-    start = _LENGTH + len(raw)
+    start = LENGTH + len(raw)
     if size != len(body) - start:
         raise Malformed(f"expected {size} bytes of data after the header (data_offsets), got {len(body) - start}")
     document = Document(fields)
@@ -70,6 +70,30 @@ def parse(body: Body) -> Document:
     for entry in entries:
         _insert(document, entry.name, _array(entry, body, start + entry.begin))
     return document
+
+
+def length_of_header(first: bytes) -> int:
+    """Return the length of the header from the first ``LENGTH`` bytes of a body; raises ``Malformed``."""
+    if len(first) < LENGTH:
+        raise Malformed(f"expected safetensors: {LENGTH} bytes of header length first, got {len(first)} bytes")
+    length = int.from_bytes(first, "little")
+    if length > MAX_HEADER:
+        raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got {length}")
+    return length
+
+
+def plain_entries(raw: bytes) -> tuple[Sequence[TensorEntry], int]:
+    """Return the tensors of a header whose names are any, by their places, and the size of their data in bytes.
+
+    The metadata are ignored. Raises ``Malformed`` for a header that is not strict safetensors.
+    """
+    _need_brace(raw)
+    header = _object(raw, "the header")
+    header.pop(_METADATA, None)
+    entries = sorted(
+        (_plain_entry(name, value) for name, value in header.items()), key=lambda entry: (entry.begin, entry.end)
+    )
+    return entries, _data_size(entries)
 
 
 def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> Layout:
@@ -89,26 +113,26 @@ def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> L
         placeholders.append(Placeholder(array, "bytes"))
         begin = end
     text = orjson.dumps(header)
-    text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
-    return Layout((len(text).to_bytes(_LENGTH, "little") + text, *[b""] * len(placeholders)), tuple(placeholders))
+    text += b" " * (-(LENGTH + len(text)) % ALIGNMENT)
+    return Layout((len(text).to_bytes(LENGTH, "little") + text, *[b""] * len(placeholders)), tuple(placeholders))
 
 
 def _header(body: Body) -> Body:
     """Return the bytes of the header."""
-    if len(body) < _LENGTH:
-        raise Malformed(f"expected safetensors: {_LENGTH} bytes of header length first, got {len(body)} bytes")
-    length, rest = int.from_bytes(body[:_LENGTH], "little"), len(body) - _LENGTH
-    if length > MAX_HEADER:
-        raise Malformed(f"expected safetensors with a header of at most {MAX_HEADER} bytes, got {length}")
+    length, rest = length_of_header(bytes(body[:LENGTH])), len(body) - LENGTH
     if length > rest:
-        raise Malformed(f"expected a header of {length} bytes (from the first {_LENGTH} bytes), got {rest}")
-    raw = body[_LENGTH : _LENGTH + length]
-    if raw[:1] != b"{":
-        raise Malformed(f"expected a header that starts with {{, got {bytes(raw[:1])!r}")
+        raise Malformed(f"expected a header of {length} bytes (from the first {LENGTH} bytes), got {rest}")
+    raw = body[LENGTH : LENGTH + length]
+    _need_brace(raw)
     return raw
 
 
-def _layout(raw: bytes) -> tuple[Mapping[str, Any], Sequence[_Entry], int]:
+def _need_brace(raw: Body) -> None:
+    if raw[:1] != b"{":
+        raise Malformed(f"expected a header that starts with {{, got {bytes(raw[:1])!r}")
+
+
+def _layout(raw: bytes) -> tuple[Mapping[str, Any], Sequence[TensorEntry], int]:
     """Return the contents of a header: the fields of the request, the tensors, and the size of their data in bytes."""
     header = _object(raw, "the header")
     fields = _metadata(header.pop(_METADATA, {}))
@@ -143,10 +167,14 @@ def _metadata(value: Any) -> dict[str, Any]:
     return _object(metadata[_OURS].encode(), f"{_METADATA}.{_OURS}") if _OURS in metadata else {}
 
 
-def _entry(name: str, value: Any) -> _Entry:
+def _entry(name: str, value: Any) -> TensorEntry:
     field, _, slot = name.partition("/")
     if field not in FIELDS or not slot or "/" in slot:
         raise _bad(name, f"a name such as inputs/x, starting with one of {', '.join(FIELDS)}", "this name")
+    return _plain_entry(name, value)
+
+
+def _plain_entry(name: str, value: Any) -> TensorEntry:
     if not isinstance(value, dict):
         raise _bad(name, "an object", describe(value))
     fields = cast("dict[str, Any]", value)
@@ -158,7 +186,7 @@ def _entry(name: str, value: Any) -> _Entry:
     shape = _shape(name, fields["shape"])
     begin, end = _offsets(name, fields["data_offsets"])
     _refuse_size(name, row, shape, end - begin)
-    return _Entry(name, row, shape, begin, end)
+    return TensorEntry(name, row, shape, begin, end)
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
@@ -189,7 +217,7 @@ def _refuse_size(name: str, row: DType, shape: Sequence[int], size: int) -> None
         raise _bad(name, "a shape of less than 2^63 bytes", f"{product}")
 
 
-def _data_size(entries: Iterable[_Entry]) -> int:
+def _data_size(entries: Iterable[TensorEntry]) -> int:
     """Return the size of the data in bytes; raise ``Malformed`` for overlaps and gaps."""
     size = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
@@ -200,7 +228,7 @@ def _data_size(entries: Iterable[_Entry]) -> int:
     return size
 
 
-def _array(entry: _Entry, body: Body, at: int) -> NDArray[Any]:
+def _array(entry: TensorEntry, body: Body, at: int) -> NDArray[Any]:
     """Return the tensor whose data begin at byte ``at`` of the body, as a view."""
     if not entry.row.is_bool:
         return np.ndarray(entry.shape, entry.row.wire, body, at).astype(entry.row.numpy, copy=False)

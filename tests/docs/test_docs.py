@@ -208,7 +208,11 @@ def check_passes(op: str, url: str) -> None:
 def test_every_field_of_the_checks_is_in_their_table() -> None:
     table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
     assert set(table) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs"} | {"ops", "findings", "record"}
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs", "parameters"} | {
+        "ops",
+        "findings",
+        "record",
+    }
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 
@@ -358,7 +362,7 @@ def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -
         (right / f"{name}.py").write_text(body)
     for name, (body, _) in mistakes().items():
         (wrong / f"{name}.py").write_text(body)
-    return serve_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}")
+    return serve_for_module(OPS_PATH=f"{right}{os.pathsep}{wrong}", PARAMETERS_MB="1")
 
 
 # The others take seconds each, and their pages seldom change.
@@ -377,6 +381,8 @@ def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None
 @needs_curl
 def test_models_are_served_as_described(plugged: ThreadedService) -> None:
     assert differences(MODELS, plugged.url) == []
+    [program], [output] = blocks(MODELS, "py"), blocks(MODELS, "text")
+    assert run([sys.executable, "-W", "error", "-c", program], plugged.url) == output
 
 
 @needs_curl

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from app.graphs.store import NOTED_S
+from app.stored.recent import NOTED_S
 from tests.conftest import Serve
 from tests.fast_path.both import PATIENCE
 from tests.patience import PATIENCE_S, PAUSE_S

@@ -65,9 +65,9 @@ def test_a_process_keeps_the_graphs_that_were_used_last(tmp_path: Path) -> None:
 
 
 def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, sizes = store(tmp_path, kept=100), list[int]()
+    sizes = list[int]()
     for number in range(1, 7):
-        one.add(document(number), "")
+        store(tmp_path, kept=100).add(document(number), "")
         sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
         # Room for three files, all of one size, and a half.
         monkeypatch.setattr("app.graphs.folder.MAX_BYTES", sizes[0] * 7 // 2)
@@ -84,7 +84,7 @@ def is_kept(graphs: GraphStore, name: str) -> bool:
 
 
 def test_a_graph_that_was_evicted_by_another_process_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.graphs.store.NOTED_S", -1.0)
+    monkeypatch.setattr("app.stored.recent.NOTED_S", -1.0)
     one = store(tmp_path)
     name = one.add(document(1), "")[0].name
     (tmp_path / f"{name.removeprefix('graph.')}.json").unlink()

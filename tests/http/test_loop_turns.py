@@ -181,6 +181,10 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
             (f"/v1/ops/{name}", {}) for name in (post(), f"{post()}.vjp.jvp.vjp", "log1pexp.vjp.vjp.vjp")
         ],
         ("GET", "/v1/ops/{op}/source"): [("/v1/ops/square/source", {}), (f"/v1/ops/{post()}/source", {})],
+        ("PUT", "/v1/ops/{op}/parameters"): [
+            ("/v1/ops/square/parameters", {"content": b"", "headers": {"content-type": "application/vnd.safetensors"}})
+        ],
+        ("GET", "/v1/ops/{op}/parameters/{digest}"): [(f"/v1/ops/square/parameters/{'0' * 64}", {})],
         ("GET", "/explore/{op}"): [(f"/explore/{long}", {})],
         ("GET", "/explore/{op}/"): [(f"/explore/{long}/", {})],
         ("GET", "/explore/static/{version}/{path:path}"): [("/explore/static/0/explorer.html", {})],

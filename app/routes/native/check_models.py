@@ -7,7 +7,7 @@ from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
 from app.requests.answers import OperationAnswer
-from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, Tensors
+from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, Parameters, Tensors
 from app.routes.native.check_examples import REPORTS, VERIFICATIONS
 from app.routes.native.points import PointRequest
 from ops import FLOATS, MODES, Mode
@@ -63,6 +63,7 @@ class CheckRequest(_CheckOptions):
     attrs: Annotated[Attributes, Field(max_length=MAX_NAMES)] | None = Field(
         default=None, description="The op's attributes; omitted: those of each example in turn."
     )
+    parameters: Parameters = None
 
 
 class ChecksRequest(_CheckOptions):

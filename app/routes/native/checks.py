@@ -52,7 +52,8 @@ class CheckHandler:
         options = options_of(self.engine, request)
         check_support(self.op, options)
         checks = None if request.checks is None else tuple(request.checks)
-        job = Job(self.op.name, options, checks, request.inputs, request.attrs)
+        self.engine.parameters(self.op, request.parameters)  # raises if they must be read, or if there are none
+        job = Job(self.op.name, options, checks, request.inputs, request.attrs, request.parameters)
         return Call(self.op.owner, CheckRun(job, request.budget_s), True, spelled_reply, self.counters)
 
 

@@ -21,6 +21,7 @@ from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name
 from app.routes.native.linearizations import linearization_routes
 from app.routes.native.numeric import NumericAnswer, NumericHandler, NumericRequest
+from app.routes.native.parameters import parameter_routes
 from app.routes.native.sparsity import sparsity_route
 from app.routes.protocol import per_op
 
@@ -49,6 +50,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         *operation_routes(engine, plans),
         *linearization_routes(engine, plans),
         sparsity_route(engine, plans),
+        *parameter_routes(engine),
         *_check_routes(engine),
     ]
     unknown = always(_unknown_operation, engine.counters("", "other"))

@@ -83,7 +83,7 @@ async def _body(request: Request) -> Body:
 async def _described(engine: Engine, request: Request, work: Callable[[], Reply]) -> Reply:
     """Return a description, made where it holds no other request; its op is not known before."""
     deadline, suffix = request.deadline.at, request.owner_suffix
-    return await engine.with_ops(lambda: engine.describe(work, INFO + suffix, deadline), deadline, suffix)
+    return await engine.with_all(lambda: engine.describe(work, INFO + suffix, deadline), deadline, suffix)
 
 
 def _info(models: Models) -> Reply:
