@@ -27,11 +27,12 @@ K = TypeVar("K")
 
 
 class Absent(StrEnum):
-    """The reason why a derivative is missing."""
+    """The reason why a derivative is missing, or an uncertainty."""
 
     NOT_DIFFERENTIABLE = "not_differentiable"
     DISCONNECTED = "disconnected"
     NOT_SENT = "not_sent"
+    WHOLE = "whole_number"
 
 
 Derivative: TypeAlias = Array | Absent

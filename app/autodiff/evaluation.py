@@ -11,6 +11,7 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved
 from app.autodiff.builder import gradient_function
+from app.autodiff.compared import Compared
 from app.autodiff.derived import DerivedOp, origin, with_names
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
@@ -79,7 +80,7 @@ class Evaluation(Generic[Result]):
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
         spec, one = self.point.spec, self.of_rows
-        if spec.mode in PADDED_MODES and not one.batched:
+        if spec.mode in PADDED_MODES and spec.errors is None and not one.batched:
             if spec.batching == "elementwise" and one.leaves[0].size:
                 return padded_numbers(one.program, spec.mode, spec.device), one.leaves[0].size
             if spec.batching in ("leading_axis", "leading_axes") and one.program.has_row_results:
@@ -91,8 +92,10 @@ class Evaluation(Generic[Result]):
     @property
     def whole(self) -> Whole:
         """The packing of the evaluation where it shares its call with no other."""
-        spec = self.point.spec
-        return whole(self.program, spec.mode, spec.device, tuple(map(_SHAPE, self.leaves)))
+        spec, shapes = self.point.spec, tuple(map(_SHAPE, self.leaves))
+        if spec.errors is not None:
+            return Compared(self.program, "graph", spec.device, shapes, spec.errors)
+        return whole(self.program, spec.mode, spec.device, shapes)
 
     @cached_property
     def batch_key(self) -> Hashable | None:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,12 +42,20 @@ class Side:
     absent: tuple[str, ...] = ()
 
 
+class Errors(NamedTuple):
+    """The errors of the results of kernels inside an op: their relative size, and which of the random ones."""
+
+    scale: float
+    draw: int
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """Everything in a request but its tensors; equal requests may share one.
 
     ``dtype`` is the dtype of the op's type variable; ``max_elements`` limits the numbers in a response. ``parameters``
-    are the values of the parameters that a request leaves out.
+    are the values of the parameters that a request leaves out. With ``errors``, evaluations run for a comparison with
+    others, in mode graph: see ``app.autodiff.compared``.
     """
 
     op: Op
@@ -57,6 +65,7 @@ class Spec:
     device: str
     max_elements: int
     parameters: ParameterSet = NO_PARAMETERS
+    errors: Errors | None = None
 
     @cached_property
     def inputs(self) -> Side:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app.autodiff.evaluation import Evaluation
+from app.autodiff.evaluation import Evaluation, compute
 from app.gradcheck.job import Job
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -55,6 +55,11 @@ class Portioned(ABC):
 
 Work: TypeAlias = Evaluation[Any] | Steps
 """The work of an operation at one point."""
+
+
+def run(work: Work, checkpoint: Checkpoint) -> Any:
+    """Return the result of the work of an operation, run as steps."""
+    return work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
 
 
 @dataclass(slots=True)

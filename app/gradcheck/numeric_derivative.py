@@ -16,13 +16,13 @@ from app.autodiff.binding import need_order
 from app.autodiff.derivatives import Absent, forward, vjp
 from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
+from app.autodiff.widest import all_cotangents, in_widest
 from app.errors import wrong
 from app.gradcheck.claims import claim_function, claim_of, claim_rows, formula_values
 from app.gradcheck.comparison import first_step, limits
 from app.gradcheck.objective import Function, Objective, move_all, move_one, move_together
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample
-from app.gradcheck.widest import all_cotangents, in_widest
 from app.runtime.cancellation import Checkpoint
 from ops import Array, Derivative, Formula, Surrogate
 from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Functions, Status, slopes

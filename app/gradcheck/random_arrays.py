@@ -1,6 +1,6 @@
 """Random rounding of an author's NumPy functions: arrays whose results are off by a random fraction of themselves.
 
-See ``app.gradcheck.random_rounding``, which does the same with TensorFlow. What a function computes without NumPy's
+See ``app.autodiff.random_rounding``, which does the same with TensorFlow. What a function computes without NumPy's
 universal functions, or on arrays that it converts, is not off.
 """
 

@@ -16,10 +16,11 @@ the terms are all that counts.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from app.autodiff.random_rounding import NO_LOSSES, Losses
 from ops import Array
 from pullback.gradcheck import noise
 from pullback.gradcheck.floats import eps, tiny, underflow
@@ -53,16 +54,6 @@ IN_HALF, IN_SINGLE = (1.0, 2.0), (8.0, 4.0)
 # Numbers that spread by more than this part of themselves have few digits or none: then a few draws show neither the
 # tails of their distribution nor its limits, and the spread counts so many times more.
 FEW_DIGITS, OF_TAILS = 1 / 8, 3.0
-
-
-class Losses(NamedTuple):
-    """What numbers near 0 lose: at most ``rounded``, and a tenth of themselves; those under ``flushed`` become 0."""
-
-    rounded: float = 0.0
-    flushed: float = 0.0
-
-
-NO_LOSSES = Losses()
 
 
 def losses(dtype: str) -> Losses:

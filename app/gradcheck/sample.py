@@ -9,12 +9,13 @@ import numpy as np
 
 from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
+from app.autodiff.random_rounding import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.graphs import has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
-from app.gradcheck.rounding import NO_LOSSES, Losses, Rounding
+from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime import modes
 from app.runtime.modes import Key, Trace

@@ -8,11 +8,11 @@ import numpy as np
 
 from app.autodiff.derivatives import vjp
 from app.autodiff.point import Point
+from app.autodiff.widest import all_cotangents, in_widest
 from app.errors import wrong
 from app.gradcheck import rounding
 from app.gradcheck.balance import Balanced
 from app.gradcheck.sample import Sample
-from app.gradcheck.widest import all_cotangents, in_widest
 from app.tensors.dtypes import DTYPES
 from ops import Array
 from pullback.documents import written

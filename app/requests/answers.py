@@ -52,6 +52,10 @@ class PointsAnswer(OperationAnswer):
     """The base of every response at one point or at many."""
 
     failed: list[FailedPoint] = Field(default=[], description="Only with `partial`: the points that failed.")
+    uncertainty: dict[str, Any] = Field(
+        default={},
+        description="Only with `digits`: the absolute error of each number, estimated, as the answer has it.",
+    )
 
 
 class ForwardAnswer(PointsAnswer):

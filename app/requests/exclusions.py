@@ -13,6 +13,9 @@ def check_exclusions(request: OperationRequest) -> None:
         return
     if request.sparse is None and request.sparsity is not None:
         raise wrong(("sparsity",), "a sparsity without sparse", expected="sparse: coo or csr", got="none")
+    if request.sparse is not None and request.digits:
+        message = "the digits of a sparse matrix are not estimated"
+        raise wrong(("digits",), message, expected="sparse or digits", got="both")
     if request.sparse is not None and request.points:
         message = "each point has its own request for a sparse matrix"
         raise wrong(("points",), message, expected="sparse or points", got="both")

@@ -94,6 +94,9 @@ class PointsRequest(OperationRequest):
     partial: bool = Field(
         default=False, description="With `points`: answer the other points if some fail, and name these in `failed`."
     )
+    digits: bool = Field(
+        default=False, description="Estimate the rounding error of each number of the answer, in `uncertainty`."
+    )
 
 
 class BatchedRequest(PointsRequest):

@@ -7,7 +7,8 @@ from app.autodiff import derivatives, matrices
 from app.autodiff.point import Point
 from app.execution.calls import Work
 from app.requests import answers, models
-from app.requests.plans import Directions, Operation, Plan, Tree
+from app.requests.digits import Directions, Tree
+from app.requests.plans import Operation, Plan
 
 
 def _forward(plan: Plan, point: Point, directions: Directions) -> Work:

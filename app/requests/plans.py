@@ -23,18 +23,18 @@ from app.autodiff.binding import (
     decode_inputs,
 )
 from app.autodiff.derived import variant_of
-from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
 from app.errors import Unprocessable
-from app.execution.calls import Call, Steps, Work
+from app.execution.calls import Call, Steps, Work, run
 from app.execution.engine import Engine
 from app.requests import answers, models
 from app.requests.answering import Reply
+from app.requests.digits import Directions, Tree, with_uncertainty
 from app.requests.exclusions import check_exclusions
 from app.requests.fields import validated
 from app.requests.points import AtPoints, points_in
 from app.requests.shaped import Shaped, shaped_by, write_as_before
-from app.runtime.cancellation import Checkpoint
 from app.runtime.owned_cache import OwnedCache
 from app.telemetry.counters import Counters
 from app.tensors.casting import Source
@@ -55,10 +55,6 @@ _SHAPE = attrgetter("shape")
 
 Fields: TypeAlias = Mapping[str, Any]
 """The fields of a request, its tensors not decoded."""
-Tree: TypeAlias = Any
-"""A response before it is written: objects and lists of arrays and ``Absent``."""
-Directions: TypeAlias = Mapping[str, dict[str, Array] | None]
-"""The cotangents, tangents or vectors of a request, by its field; ``None`` for an omitted field."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +199,11 @@ class Plan:
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
         operation, (point, directions) = self.operation, self.bind(fields)
+        if self.request.digits:
+            sides = operation.directions
+            return point, with_uncertainty(
+                partial(operation.work, self), partial(operation.tree, self), point, directions, sides
+            )
         if None in point.output_shapes.values():
             return point, lambda checkpoint: run(operation.work(self, point, directions), checkpoint)
         return point, operation.work(self, point, directions)
@@ -218,11 +219,6 @@ class Plan:
             values, slots = fields.get(name), self.spec.inputs if side == "inputs" else self.spec.outputs
             found[name] = None if values is None else bind_directions(values, slots, decode, name)
         return found
-
-
-def run(work: Work, checkpoint: Checkpoint) -> Any:
-    """Return the result of the work of an operation, run as steps."""
-    return work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
 
 
 def _followed(steps: Steps, finish: Callable[[Any], Any]) -> Steps:

@@ -100,8 +100,8 @@ UNKNOWN = Kernel("unknown", "of inputs")
 # Of those that round by themselves: their complex results do in the real and in the imaginary part, while a product of
 # complex numbers may cancel inside.
 COMPLEX_SUMS = frozenset(["Add", "AddV2", "Sub"])
-# Of those that round by themselves: their results on whole numbers are whole numbers, and exact.
-WHOLE = frozenset(["Add", "AddV2", "Mul", "Pow", "Square", "SquaredDifference", "Sub"])
+# Their results on whole numbers are whole numbers, and exact.
+WHOLE = frozenset(["Add", "AddN", "AddV2", "Cumsum", "Mul", "Pow", "Square", "SquaredDifference", "Sub", "Sum"])
 # The operands of a kernel from which the size of its result follows.
 SIZES = {
     **dict.fromkeys(["Fill"], (0,)),

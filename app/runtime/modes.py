@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from app.runtime import tensor_equality, trace_limits, traces
+from app.runtime import inlining, tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
@@ -25,6 +25,7 @@ from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
 from ops import Array, Mode, OpFault, Tensor
 
+inlining.install()
 tensor_equality.install()
 trace_limits.install()
 

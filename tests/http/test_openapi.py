@@ -44,6 +44,7 @@ VALUES: dict[str, Any] = {
     "diagonal": True,
     "points": False,
     "partial": False,
+    "digits": True,
     "sparse": "coo",
     "sparsity": None,
     "parameters": None,

@@ -1,7 +1,7 @@
 """POST /v1/ops/{op}/{operation}: a route for each operation, one handler for all, and the formats of bodies."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -16,10 +16,11 @@ from app.http.request import Request
 from app.http.route import RawRoute
 from app.requests.answering import Reply, answer
 from app.requests.brief import Reading
+from app.requests.digits import Tree
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Fields, Operation, Plan, Plans, Tree
+from app.requests.plans import Fields, Operation, Plan, Plans
 from app.requests.points import Answers
 from app.requests.sparse import SparsityOf, sparse_work
 from app.routes.native.descriptions import X, binary, computation, op_name
@@ -31,6 +32,8 @@ from app.tensors.fast_json import Parse, places
 from app.tensors.layouts import Encoding, encode, lay_out
 from app.tensors.strict_json import Body
 from ops import Array, Op
+
+UNCERTAINTY = "uncertainty"
 
 Answer = Mapping[str, Tree]
 Handler: TypeAlias = Callable[[Op, Counters], "FormatsHandler"]
@@ -102,20 +105,25 @@ def _tensors(tree: Any, *path: str) -> Iterator[tuple[str, Array]]:
 
 
 def _reasons(answer: Answer) -> dict[str, Any]:
-    """Return the field ``absent`` of a response: the reasons for absent derivatives, if there are any."""
-    absent = next((reasons for value in answer.values() if (reasons := _reason_tree(value))), None)
-    return {"absent": absent} if absent else {}
+    """Return the fields of a response with the reasons for absent derivatives and uncertainties, if there are any."""
+    fields = dict[str, Any]()
+    for name, value in answer.items():
+        if name == UNCERTAINTY:
+            fields["no_uncertainty"] = _reason_tree(value, (Absent.WHOLE,))
+        elif not fields.get("absent"):
+            fields["absent"] = _reason_tree(value)
+    return {name: reasons for name, reasons in fields.items() if reasons}
 
 
-def _reason_tree(tree: Tree) -> Any:
-    """Return the reasons in a tree, without the branches that have none; lists keep their length."""
+def _reason_tree(tree: Tree, of: Sequence[Absent] = tuple(Absent)) -> Any:
+    """Return some reasons in a tree, without the branches that have none; lists keep their length."""
     if isinstance(tree, dict):
-        branches = {name: _reason_tree(value) for name, value in cast(dict[str, Tree], tree).items()}
+        branches = {name: _reason_tree(value, of) for name, value in cast(dict[str, Tree], tree).items()}
         return {name: reasons for name, reasons in branches.items() if reasons}
     if isinstance(tree, list):
-        levels = [_reason_tree(value) for value in cast(list[Tree], tree)]
+        levels = [_reason_tree(value, of) for value in cast(list[Tree], tree)]
         return levels if any(levels) else []
-    return str(tree) if isinstance(tree, Absent) else ""
+    return str(tree) if isinstance(tree, Absent) and tree in of else ""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -209,7 +217,10 @@ def _write(target: Format, plan: Plan, result: Any) -> Reply:
     others = dict[str, Any]()
     if isinstance(result, Answers):
         others, result = {"failed": result.document()} if plan.request.partial else {}, result.result
-    return target.write(plan.operation.tree(plan, result), plan.request.encoding, others)
+    uncertainty = dict[str, Tree]()
+    if plan.request.digits:
+        result, uncertainty[UNCERTAINTY] = result
+    return target.write(plan.operation.tree(plan, result) | uncertainty, plan.request.encoding, others)
 
 
 def formats_of(request: Request) -> tuple[Format, Format]:

@@ -34,10 +34,11 @@ from app.http.request import Request
 from app.http.route import Answer, Find, RawRoute, RestRoute, always
 from app.requests.answering import Reply, answer, send_reply
 from app.requests.brief import Reading
+from app.requests.digits import Tree
 from app.requests.fields import fields_of
 from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
-from app.requests.plans import Plan, Plans, Tree
+from app.requests.plans import Plan, Plans
 from app.requests.points import Answers
 from app.routes.protocol import described, document_reply, find_op, zeros
 from app.routes.tesseract.forms import (

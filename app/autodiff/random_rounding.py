@@ -5,14 +5,14 @@ This is Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997; Denis, d
 of terms that cancel, where changes of the inputs show only that of their sum.
 
 While a graph is built, TensorFlow reports each operation that is added to it, and takes other tensors in place of its
-outputs. So this works in loops, branches and gradients too. It does not look into functions that the op calls as a
-whole, such as a ``tf.function`` of the author: see ``_Rounder.outputs``.
+outputs. So this works in loops, branches and gradients too, and in functions of the author, which are inlined. It does
+not look into those that are graphs already, such as the functions of a saved model.
 """
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,8 @@ from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
-from app.gradcheck.rounding import NO_LOSSES, Losses
-from app.runtime.calculus import Calculus, Graph, Tapes
+from app.runtime.calculus import Calculus, Gradients, Graph, Pullback, Tapes
+from app.runtime.inlining import inlined
 from app.runtime.kernels import COMPLEX_SUMS, KERNELS, UNKNOWN, WHOLE, Rounding
 from app.runtime.modes import Results, Traits
 from app.runtime.trace_entry import Reference
@@ -40,21 +40,34 @@ PHILOX = 1
 MOST_LOST = 0.1
 
 
+class Losses(NamedTuple):
+    """What numbers near 0 lose: at most ``rounded``, and a tenth of themselves; those under ``flushed`` become 0."""
+
+    rounded: float = 0.0
+    flushed: float = 0.0
+
+
+NO_LOSSES = Losses()
+
+
 @dataclass(frozen=True)
 class RandomRounding:
     """A program whose results of arithmetic are off, each by a random number, of deviation ``scale``, times itself.
 
     It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers. Numbers may also
-    be off by what underflow loses.
+    be off by what underflow loses. If ``has_tapes``, gradient functions of TensorFlow see the results that were
+    replaced, but TensorFlow wraps loops in functions whose inside is not seen. Without, they see each result as its
+    kernel has it, with the errors of all before it.
     """
 
     program: Program
     losses: Losses = NO_LOSSES
+    has_tapes: bool = True
 
     @property
     def reference(self) -> Reference:
         """That of the program."""
-        return self.program.reference._replace(kind=f"off, {self.losses}")
+        return self.program.reference._replace(kind=f"off, {self.losses}, {self.has_tapes}")
 
     @property
     def traits(self) -> Traits:
@@ -73,10 +86,7 @@ class RandomRounding:
         return self.program.describe(leaves[:-2])
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
-        """Return the program's results.
-
-        Tapes show gradient functions the results that were replaced; ``tf.gradients`` shows them those without errors.
-        """
+        """Return the program's results."""
         del calculus
         *xs, scale, draw = leaves
         program = self.program
@@ -87,10 +97,18 @@ class RandomRounding:
         with rounder.active():
             for name in program.op.attrs.number_names():
                 xs[names[name]] = rounder.off(xs[names[name]])
-            if "eager" not in program.op.modes:
+            if not self.has_tapes or "eager" not in program.op.modes:
                 return program.build(Graph(), xs)
-            with Tapes(program.traits.orders) as tapes:
+            with _VectorizedTapes(program.traits.orders) as tapes:
                 return program.build(tapes, xs)
+
+
+class _VectorizedTapes(Tapes):
+    """Tapes for a graph, in which the number of directions is not known."""
+
+    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
+        """Apply a pullback to every direction as a graph does."""
+        return Graph().each(pullback, directions)
 
 
 class _Rounder:
@@ -109,7 +127,8 @@ class _Rounder:
         """Replace what this thread adds to the graph."""
         op_callbacks.add_op_callback(self._replacements)
         try:
-            yield
+            with inlined():
+                yield
         finally:
             op_callbacks.remove_op_callback(self._replacements)
 

@@ -1,0 +1,88 @@
+"""Calls whose results are compared with those of another, to see how far rounding moves them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from app.autodiff.packing import Shape, Whole
+from app.autodiff.point import Errors
+from app.autodiff.programs import Program
+from app.autodiff.random_rounding import RandomRounding
+from app.errors import wrong
+from app.runtime import modes
+from app.runtime.kernels import CALLS, CHANGES, KERNELS, is_random, nodes_of
+from app.runtime.modes import KeyedArrays, Trace, Traceable
+from ops import Array, Mode
+
+# The kernels of tf.numpy_function and tf.py_function, unless the page declares that they have no state.
+PYTHON = frozenset(["EagerPyFunc", "PyFunc"])
+
+
+class Compared(Whole):
+    """The packing of an evaluation of a point with ``errors``: it runs in mode graph, alone."""
+
+    def __init__(
+        self, program: Program, mode: Mode, device: str, units: tuple[Shape | None, ...], errors: Errors
+    ) -> None:
+        """Take what ``Whole`` does, and the errors."""
+        super().__init__(program, mode, device, units)
+        self.errors = errors
+
+    def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
+        """Run the program for each member, with errors in the results of its kernels.
+
+        Raises ``Unprocessable`` if the results would differ by more than these, or the errors would miss a kernel.
+        """
+        if not self.errors.scale:
+            return self._results(self.program, members)
+        members = [[*leaves, np.array(self.errors.scale), np.array(self.errors.draw)] for leaves in members]
+        program = RandomRounding(self.program)
+        if _unseen(self._trace(program, members)):
+            program = replace(program, has_tapes=False)
+        return self._results(program, members)
+
+    def _results(self, program: Traceable, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
+        trace = self._trace(program, members)
+        if why := _state(trace) or (_unseen(trace) if self.errors.scale else ""):
+            op = self.program.op_name.decode()
+            expected = "an op whose kernels have no state, and that calls no function of a saved model"
+            raise wrong(("digits",), f"the digits of op {op} are not known: it {why}", expected=expected, got="true")
+        return modes.run_each(program, self.mode, members, self.device)
+
+    def _trace(self, program: Traceable, members: Sequence[Sequence[Array]]) -> Trace:
+        return modes.trace_of(program, self.mode, members[0], self.device)
+
+
+def _once(find: Callable[[Trace], str]) -> Callable[[Trace], str]:
+    """Return a function that keeps what it finds in each trace."""
+    known: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
+
+    def found(trace: Trace) -> str:
+        if trace not in known:
+            known[trace] = find(trace)
+        return known[trace]
+
+    return found
+
+
+@_once
+def _state(trace: Trace) -> str:
+    """Return why equal calls may have different results; "" if they have not."""
+    kernels = {str(node.op) for node in nodes_of(trace.graph_def)}
+    kernels = {name for name in kernels if name in PYTHON or name.startswith(CHANGES) or is_random(name)}
+    for operation in trace.graph.get_operations():
+        of: Any = operation
+        is_known = of.type in KERNELS or of.type in CALLS
+        if of.op_def.is_stateful and not is_known and any(y.dtype.is_floating for y in of.outputs):
+            kernels.add(of.type)
+    return f"has a kernel with a state, {min(kernels)}" if kernels else ""
+
+
+@_once
+def _unseen(trace: Trace) -> str:
+    """Return what the op calls as a whole, so that the results of its kernels get no errors; "" if it is nothing."""
+    called = [node.op for node in trace.graph_def.node if node.op in CALLS]
+    return f"calls a function as a whole ({called[0]}), inside of which nothing shows how it rounds" if called else ""

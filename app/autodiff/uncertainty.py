@@ -1,0 +1,88 @@
+"""Estimates of the rounding errors of results, by comparison with other evaluations at the same point.
+
+If the op has a wider dtype, one evaluation there shows the error itself. In its widest dtype, a few run with random
+errors inside the op, which are ``AMPLIFIED`` times as large as roundings, so that these do not hide them: the spread
+of the results over ``AMPLIFIED`` estimates the error. A number that no run moves is exact.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from app.autodiff.derivatives import Absent
+from app.autodiff.point import Arrays, Errors, Point
+from app.autodiff.widest import in_widest, widest
+from ops import Array
+from pullback.gradcheck.floats import eps, tiny
+
+DRAWS = 4
+# The standard deviation of the rounding of one result of a kernel, in units of eps.
+ROUNDING = 0.35
+AMPLIFIED = 8.0
+# How much larger than the difference from a wider dtype an estimate is.
+MARGIN = 1 / 16
+# How many standard deviations an estimate is.
+DEVIATIONS = 3.0
+
+
+def others(point: Point, directions: Sequence[Arrays]) -> list[Point]:
+    """Return the points whose results show the error of those at this one.
+
+    The random errors follow from the inputs and the ``directions``, so that equal requests have equal estimates.
+    """
+    if eps(widest(point.spec)) < eps(point.spec.dtype):
+        wide = in_widest(point)
+        return [replace(wide, spec=replace(wide.spec, errors=Errors(0.0, 0)))]
+    digest = hashlib.blake2b(digest_size=6)
+    for named in (point.inputs, *directions):
+        for x in named.values():
+            digest.update(x.tobytes())
+    first, scale = int.from_bytes(digest.digest(), "big"), AMPLIFIED * ROUNDING * eps(point.spec.dtype)
+    specs = [replace(point.spec, errors=Errors(scale, first + i)) for i in range(DRAWS)]
+    return [replace(point, spec=spec) for spec in specs]
+
+
+def estimate(y: Array, others: Sequence[Array]) -> Array:
+    """Return the estimated error of each number of a result; ``others`` are the results at the points of ``others``.
+
+    It is infinite for a number that is not finite. Its dtype is that of the result, and float32 for half precision.
+    """
+    at = y.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(np.stack([other.astype(np.float64) for other in others]) - at)
+        if len(others) == 1:
+            # The other is off too, by far less.
+            error = off[0] * (1 + MARGIN)
+        else:
+            largest = np.maximum(off.max(axis=0), tiny("float64"))  # whose square may overflow
+            spread = largest * np.sqrt(np.mean(np.square(off / largest), axis=0)) / AMPLIFIED
+            error = np.where(off.any(axis=0), DEVIATIONS * spread + _unit(y) / 2, 0.0)
+        error = np.where(np.isfinite(at) & np.isfinite(error), error, np.inf)
+        dtype = np.dtype(np.float64) if y.dtype == np.float64 else np.dtype(np.float32)
+        rounded = error.astype(dtype)
+        return np.where(rounded < error, np.nextafter(rounded, dtype.type(np.inf)), rounded)
+
+
+def _unit(y: Array) -> Array:
+    """Return the distance of each number to the next one in its dtype."""
+    dtype = y.dtype.name
+    _, exponents = np.frexp(np.abs(y.astype(np.float64)))
+    return np.maximum(np.ldexp(eps(dtype), exponents - 1), eps(dtype) * tiny(dtype))
+
+
+def uncertainties(tree: Any, others: Sequence[Any]) -> Any:
+    """Return the estimate of each array in a tree of results; ``others`` are the trees at the points of ``others``."""
+    if isinstance(tree, dict):
+        named = cast("dict[str, Any]", tree)
+        return {name: uncertainties(value, [other[name] for other in others]) for name, value in named.items()}
+    if isinstance(tree, list):
+        listed = cast("list[Any]", tree)
+        return [uncertainties(value, [other[i] for other in others]) for i, value in enumerate(listed)]
+    if isinstance(tree, Absent):
+        return tree
+    if tree.dtype.kind in "iub":
+        return Absent.WHOLE
+    return estimate(tree, others)

@@ -1,0 +1,120 @@
+"""Answers with their uncertainty: the numbers are those without, and the estimates show what cancels."""
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.http.native_client import BINARY, OPERATIONS, array, ask, fault, post
+from tests.http.test_binary import decode, encode
+from tests.http.test_many_points import requests_of, same, tensors
+
+DTYPES = ("float32", "float64")
+
+
+@pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "self_adjoint_eig", "surrogate", "roi_pool"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_numbers_are_those_without_digits(client: httpx.Client, op: str, operation: str) -> None:
+    contract = client.get(f"/v1/ops/{op}").json()
+    found = requests_of(contract, operation)
+    assert found is not None
+    many, ones = found
+    plain = [ask(client, op, operation, **one) for one in ones]
+    for body, bare in zip(ones, plain, strict=True):
+        answer = ask(client, op, operation, **body, digits=True)
+        again = ask(client, op, operation, **body, digits=True)
+        assert again == answer
+        uncertainty = answer.pop("uncertainty")
+        answer.pop("no_uncertainty", None)
+        assert answer == bare
+        numbers, estimates = tensors({k: v for k, v in bare.items() if k != "absent"}), tensors(uncertainty)
+        assert numbers.keys() == estimates.keys()
+        for path, number in numbers.items():
+            estimate = estimates[path]
+            if number is None or number.dtype.kind in "iub":
+                assert estimate is None
+            else:
+                assert estimate is not None
+                assert estimate.shape == number.shape
+                assert (estimate >= 0).all()
+    whole = ask(client, op, operation, **{**many, "points": True}, digits=True)
+    whole.pop("no_uncertainty", None)
+    same(
+        {k: v for k, v in whole.items() if k != "absent"},
+        [_without_reasons(client, op, operation, one) for one in ones],
+    )
+
+
+def _without_reasons(client: httpx.Client, op: str, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = ask(client, op, operation, **body, digits=True)
+    return {name: tree for name, tree in answer.items() if name not in ("absent", "no_uncertainty")}
+
+
+def uncertainty(client: httpx.Client, op: str, operation: str, **body: Any) -> dict[str, Any]:
+    """Return the number and the uncertainty of each tensor of an answer, by the name of the field and of the slot."""
+    answer = ask(client, op, operation, **body, digits=True)
+    numbers, estimates = tensors(answer), tensors(answer["uncertainty"])
+    return {"/".join(path): (numbers[path], estimate) for path, estimate in estimates.items()}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_does_not_round_is_exact(client: httpx.Client, dtype: str) -> None:
+    for op, inputs in (("transpose", {"x": [[0.1, 0.2]]}), ("slice", {"x": [0.1, -0.2]}), ("sign", {"x": [0.1, 0.0]})):
+        for operation in ("forward", "vjp"):
+            for number, estimate in uncertainty(client, op, operation, inputs=inputs, dtype=dtype).values():
+                assert (number is None) == (estimate is None)
+                assert not np.any(estimate), (op, operation, estimate)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eigenvectors_of_near_eigenvalues_have_few_digits(client: httpx.Client, dtype: str) -> None:
+    """The vectors of eigenvalues that are ``gap`` apart are off by about eps / gap."""
+    unit = float(np.finfo(dtype).eps)
+    for gap in (1.0, 1e4 * unit):
+        a = [[2.0, 0.3 * gap], [0.3 * gap, 2.0 + gap]]
+        vectors, off = uncertainty(client, "self_adjoint_eig", "forward", inputs={"a": a}, dtype=dtype)["outputs/v"]
+        assert unit / gap / 100 < off.max() < 100 * unit / gap
+        assert vectors.dtype == off.dtype == dtype
+
+
+def test_a_narrow_dtype_is_compared_with_the_widest(client: httpx.Client) -> None:
+    """Where exp(x) overflows in float32, the second order of log1pexp2 is infinitely far off."""
+    found = uncertainty(client, "log1pexp2", "gradients", inputs={"x": [1.0, 100.0]}, order=2)
+    assert found["gradients/1/x"][1].tolist()[1] == np.inf
+    number, off = found["gradients/0/x"]
+    assert abs(float(number[0]) - 1 / (1 + np.exp(-1.0))) <= off[0] < 1e-7
+
+
+def test_half_precision_has_uncertainties_of_float32(client: httpx.Client) -> None:
+    for dtype in ("float16", "bfloat16"):
+        number, off = uncertainty(client, "square", "vjp", inputs={"x": [1.25]}, cotangents={"y": [1.3]}, dtype=dtype)[
+            "gradients/x"
+        ]
+        assert off.dtype == np.float32
+        wide = 2.5 * float(array({"dtype": dtype, "shape": [], "data": 1.3}))
+        assert abs(float(number[0]) - wide) <= off[0] <= 0.01
+
+
+def test_in_binary_uncertainties_have_the_paths_of_the_numbers(client: httpx.Client) -> None:
+    body = encode({"inputs/x": np.array([1.1, 3.0])}, dtype="float64", order=2, digits=True)
+    headers = {"content-type": BINARY, "accept": BINARY}
+    found, metadata = decode(client.post("/v1/ops/square/gradients", content=body, headers=headers).content)
+    json = ask(client, "square", "gradients", inputs={"x": [1.1, 3.0]}, dtype="float64", order=2, digits=True)
+    for path, tensor in found.items():
+        tree = json
+        for name in path.split("/"):
+            tree = tree[int(name) - 1] if isinstance(tree, list) else tree[name]
+        assert array(tree).tobytes() == tensor.tobytes()
+    assert "uncertainty/gradients/2/x" in found
+    assert not metadata
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "message"),
+    [("vjp", {"digits": 1}, "boolean"), ("jacobian", {"digits": True, "sparse": "coo"}, "sparse")],
+)
+def test_what_has_no_digits_says_why(client: httpx.Client, operation: str, body: dict[str, Any], message: str) -> None:
+    entry = fault(post(client, "square", operation, inputs={"x": [1.0]}, **body))
+    assert entry["loc"] == ["digits"]
+    assert message in entry["message"]

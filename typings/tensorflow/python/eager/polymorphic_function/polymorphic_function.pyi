@@ -1,0 +1,3 @@
+"""``tensorflow.python.eager.polymorphic_function.polymorphic_function``, private: the class of ``tf.function``."""
+
+class Function: ...
