@@ -76,6 +76,11 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
         ({"positions": [[[0, 0, 0], ["NaN", 9, 0]]]}, "inputs.positions.0.1: an atom without a position"),
         ({"cell": [[[9, 0, 0], [0, 9, 0], [9, 9, 0]]]}, "inputs.cell.0: a cell of no volume"),
         ({"cell": [[[0, 0, 0]] * 3]}, "inputs.cell.0: a cell of no volume"),
+        (
+            {"species": [[18] * 400], "positions": np.zeros((1, 400, 3))},
+            "inputs.species: too many pairs of atoms and images",
+        ),
+        ({"species": np.zeros((1, 0), np.int32), "positions": np.zeros((1, 0, 3))}, "a structure without atoms"),
         ({"cell": [[[9, 0, 0], [0, 9, 0], [0, 0, 2]]]}, "expected images of at least 3 for a cutoff of 6"),
     ],
 )

@@ -32,6 +32,10 @@ INPUTS = (
     ),
 )
 NOBLE = (10, 18, 36)
+MOST_PAIRS = 1 << 22
+"""The most pairs of atoms and images in a request: forces take up to 300 bytes for each, and so 1.3 GB."""
+WORK = 1000
+"""The multiply-adds that take as long as one pair. They keep Hessian products that are computed at once below 4 GB."""
 SPACING = 3.7
 
 
@@ -97,9 +101,14 @@ def reference_distances(
 
 
 def validate(inputs: Mapping[str, Array], attrs: Neighbours) -> None:
-    """Refuse structures without atoms, of other species, with two atoms at one place, or with too flat a cell."""
+    """Refuse structures without atoms, of other species, with two atoms at one place, too flat a cell, or too many."""
     species, positions = inputs["species"], np.asarray(inputs["positions"], np.float64)
     cell, here = np.asarray(inputs["cell"], np.float64), species > 0
+    if (pairs := species.size * species.shape[1] * (2 * attrs.images + 1) ** 3) > MOST_PAIRS:
+        expected = (
+            f"at most {MOST_PAIRS} of S N² (2 images + 1)³: send fewer structures, or larger cells with fewer images"
+        )
+        raise InvalidInput("species", "too many pairs of atoms and images", expected=expected, got=str(pairs))
     if (lost := ~np.isin(species, (0, *NOBLE))).any():
         _refuse("species", "unknown species", "10, 18, 36, or 0 for no atom", species[lost][0], lost)
     if (empty := ~here.any(1)).any():
@@ -160,4 +169,4 @@ def sample(rng: np.random.Generator, dtype: str, attrs: Neighbours) -> dict[str,
 
 def cost(dims: Mapping[str, Any]) -> int:
     """Each atom meets all images of each."""
-    return 100 * dims["S"] * dims["N"] ** 2 * (2 * dims["images"] + 1) ** 3
+    return WORK * dims["S"] * dims["N"] ** 2 * (2 * dims["images"] + 1) ** 3
