@@ -34,8 +34,10 @@ INPUTS = (
 NOBLE = (10, 18, 36)
 MOST_PAIRS = 1 << 22
 """The most pairs of atoms and images in a request: forces take up to 300 bytes for each, and so 1.3 GB."""
+FEW_PAIRS = 128
+"""The most pairs of a structure whose tables take less time than the calls of TensorFlow: up to 11 atoms, no images."""
 WORK = 1000
-"""The multiply-adds that take as long as one pair. They keep Hessian products that are computed at once below 4 GB."""
+"""The multiply-adds that take as long as one of many pairs. They keep Hessian products computed at once below 4 GB."""
 SPACING = 3.7
 
 
@@ -168,5 +170,6 @@ def sample(rng: np.random.Generator, dtype: str, attrs: Neighbours) -> dict[str,
 
 
 def cost(dims: Mapping[str, Any]) -> int:
-    """Each atom meets all images of each."""
-    return WORK * dims["S"] * dims["N"] ** 2 * (2 * dims["images"] + 1) ** 3
+    """Each atom meets all images of each. Structures of few pairs share calls: their tables stay in a CPU's caches."""
+    pairs = dims["N"] ** 2 * (2 * dims["images"] + 1) ** 3
+    return dims["S"] * pairs * (10 if pairs <= FEW_PAIRS else WORK)
