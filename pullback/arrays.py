@@ -8,11 +8,11 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from pullback.dtypes import DTYPES, FLOATS, Array
+from pullback.dtypes import COMPLEX, DTYPES, FLOATS, Array
 from pullback.errors import BadArgument
 
 ArrayLike: TypeAlias = Any
-"""Numbers, bools, lists of them, or what ``numpy.asarray`` accepts: arrays of NumPy, JAX, PyTorch, TensorFlow, ..."""
+"""Numbers (also complex), bools, lists of them, or what ``numpy.asarray`` takes: arrays of NumPy, JAX, PyTorch, ..."""
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 
 
@@ -46,11 +46,19 @@ def base64(array: Array) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return numbers, bools and lists of them as JSON values; NaN and the infinities become strings."""
+    """Return numbers, bools and lists of them as JSON values.
+
+    NaN and the infinities become strings, and a complex number the pair of its parts, as do real ones beside it.
+    """
     if isinstance(value, np.ndarray | np.generic):
         value = cast(Any, value).tolist()
     if isinstance(value, list | tuple | range):
-        return [plain(item) for item in cast("list[Any]", value)]
+        items = cast("list[Any]", value)
+        if any(isinstance(item, complex) for item in items):
+            items = [complex(item) if isinstance(item, int | float) else item for item in items]
+        return [plain(item) for item in items]
+    if isinstance(value, complex):
+        return [plain(value.real), plain(value.imag)]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -103,17 +111,20 @@ def wire(name: str) -> np.dtype[Any]:
 
 
 def shared_float(tensors: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the float dtype of the arrays that have one; ``None`` if there is none or they differ."""
+    """Return the float or complex dtype of the arrays that have one; ``None`` if there is none or they differ.
+
+    Complex numbers do not differ from those of their parts.
+    """
     names = {name_of(cast(Array, x).dtype) for named in tensors for x in named.values() if isinstance(x, np.ndarray)}
-    floats = names.intersection(FLOATS)
-    return floats.pop() if len(floats) == 1 else None
+    floats = {COMPLEX.get(name, name): name for name in sorted(names.intersection((*FLOATS, *COMPLEX)), reverse=True)}
+    return next(iter(floats.values())) if len(floats) == 1 else None
 
 
 def _has_no_dtype(value: ArrayLike) -> bool:
     """Report whether to send a value without a dtype: numbers, lists, and what only the service can diagnose."""
     if isinstance(value, np.ndarray | np.generic):
         return False
-    return value is None or isinstance(value, int | float | str | list | tuple | range | Mapping)
+    return value is None or isinstance(value, int | float | complex | str | list | tuple | range | Mapping)
 
 
 def _array(value: ArrayLike, name: str) -> Array:

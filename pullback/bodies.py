@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback import safetensors
 from pullback.arrays import base64, encode, name_of, plain
-from pullback.dtypes import Array
+from pullback.dtypes import DTYPES, Array
 from pullback.errors import BadArgument
 from pullback.safetensors import Buffer
 
@@ -64,7 +64,7 @@ def write(fields: Mapping[str, Any], tensors: TensorsByField) -> Body:
     """
     values = [x for named in tensors.values() for x in named.values()]
     arrays: list[Array] = [x for x in values if is_array(x)]
-    if sum(array.nbytes for array in arrays) >= BINARY_BYTES:
+    if sum(array.nbytes for array in arrays) >= BINARY_BYTES and all(DTYPES[name_of(x.dtype)].code for x in arrays):
         return _write_binary(fields, tensors) or write_json(fields, tensors)
     return _write_by_template(fields, tensors, arrays) if len(arrays) == len(values) else write_json(fields, tensors)
 

@@ -10,13 +10,13 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Dtype(NamedTuple):
-    """A dtype: its kind, and its code in safetensors.
+    """A dtype: its kind, and its code in safetensors, "" for one that this format lacks.
 
     One that NumPy lacks has the dtype of its ``bits``, which are unsigned integers; the package ml_dtypes has it, and
     without that ``widen`` returns the same numbers as float32.
     """
 
-    kind: Literal["float", "integer", "bool"]
+    kind: Literal["float", "complex", "integer", "bool"]
     code: str
     bits: str | None = None
     widen: Callable[[Array], Array] | None = None
@@ -31,6 +31,8 @@ DTYPES: Mapping[str, Dtype] = {
     "bfloat16": Dtype("float", "BF16", "uint16", _widen_bfloat16),
     "float32": Dtype("float", "F32"),
     "float64": Dtype("float", "F64"),
+    "complex64": Dtype("complex", "C64"),
+    "complex128": Dtype("complex", ""),
     "int8": Dtype("integer", "I8"),
     "int16": Dtype("integer", "I16"),
     "int32": Dtype("integer", "I32"),
@@ -42,6 +44,8 @@ DTYPES: Mapping[str, Dtype] = {
     "bool": Dtype("bool", "BOOL"),
 }
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
+COMPLEX: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+"""The complex dtypes, each with the dtype of its two parts."""
 INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "integer")
 
 

@@ -73,7 +73,10 @@ class OpCall(NamedTuple, Generic[T]):
         if "dtype" in fields and fields["dtype"] is None:
             fields = {**fields, "dtype": shared_float(tensors.values())}
         body = self.write(fields, tensors)
-        return Call(self.path, self.read, body, self.accept or body.media_type, self.limit.seconds, may_repeat=True)
+        accept = self.accept or body.media_type
+        if accept == safetensors.MEDIA_TYPE and fields.get("dtype") not in ("float32", "complex64"):
+            accept = f"{accept}, {bodies.JSON};q=0.5"  # for complex128, which safetensors lacks
+        return Call(self.path, self.read, body, accept, self.limit.seconds, may_repeat=True)
 
 
 def evaluation(

@@ -23,7 +23,7 @@ MAX_HEADER = 1 << 20
 
 _LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"
-_NAMES = {dtype.code: name for name, dtype in DTYPES.items()}
+_NAMES = {dtype.code: name for name, dtype in DTYPES.items() if dtype.code}
 
 
 def write(tensors: Mapping[str, Array], fields: str) -> list[Buffer]:

@@ -37,13 +37,15 @@ def bind(
 def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode, **run: Any) -> Spec:
     """Return a request's ``Spec``: everything but its tensors. ``run`` has the other fields.
 
+    ``dtype`` is as ``bind_dtype`` returns it.
+
     These are device, max_elements, and the values of the parameters, by default those of the page.
     """
     if mode not in op.modes:
         message = f"op {op.name} has no kernel for this mode"
         raise wrong(("mode",), message, expected=f"one of {', '.join(op.modes)}", got=mode)
     run = {"parameters": op.own_parameters, **run}
-    spec = Spec(op, bind_attrs(op, attrs), bind_dtype(op, dtype), mode, **run)
+    spec = Spec(op, bind_attrs(op, attrs), dtype or op.dtypes[0], mode, **run)
     if op.needs_linear:
         need_linear(op, spec.attrs)
     need_order(op, spec.attrs, 0)
@@ -57,7 +59,7 @@ def bind_spec(op: Op, attrs: Mapping[str, Any], dtype: str | None, *, mode: Mode
 
 def bind_inputs(spec: Spec, inputs: Mapping[str, Any], decode: Decode) -> Point:
     """Return the point with these inputs; raise ``Unprocessable`` for inputs that the op does not accept."""
-    arrays = decode_inputs(spec.op, inputs, spec.inputs.dtypes, decode)
+    arrays = decode_inputs(spec.op, inputs, spec.inputs.shown, decode)
     if spec.parameters.arrays:
         arrays = {**spec.parameters.arrays, **arrays}
     if len(arrays) < len(spec.inputs.dtypes):
@@ -107,8 +109,9 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
         if matches(slot.shape, x.shape, trial):
             dims = trial
         else:
-            message = f"shape {list(x.shape)} does not match {shape_text(slot.shape)}"
-            faults.add(("inputs", slot.name), message, expected=expectation(slot.shape, dims), got=str(list(x.shape)))
+            shape, got = slot.shown_shape, str(list(x.shape)[: len(x.shape) - slot.is_complex])
+            message = f"shape {got} does not match {shape_text(shape)}"
+            faults.add(("inputs", slot.name), message, expected=expectation(shape, dims), got=got)
     faults.check()
     if spec.op.sizes is not None:
         dims |= _sizes(spec.op, dims)
@@ -170,13 +173,14 @@ def need_order(op: Op, attrs: Attrs, order: int) -> None:
 
 
 def bind_dtype(op: Op, dtype: str | None) -> str:
-    """Return the dtype of the op's type variable: ``dtype``, or the op's first one if it is ``None``."""
+    """Return the dtype of the op's type variable that a request names, the op's first one if it is ``None``."""
     if dtype is None:
         return op.dtypes[0]
-    if dtype not in op.dtypes:
-        expected = f"one of {', '.join(op.dtypes)}"
+    found = op.dtype_named(dtype)
+    if found is None:
+        expected = f"one of {', '.join(op.shown_dtypes)}"
         raise wrong(("dtype",), f"op {op.name} does not accept this dtype", expected=expected, got=dtype)
-    return dtype
+    return found
 
 
 def bind_shapes(spec: Spec, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -266,7 +270,7 @@ def bind_directions(values: Mapping[str, Any], side: Side, decode: Decode, field
             some, none = f"some of {', '.join(side.differentiable)}", f"none: nothing is differentiable in {side.dtype}"
             expected = some if side.differentiable else none
             raise wrong((field, name), "not differentiable", expected=expected, got=name)
-    arrays = decode_named(values, side.dtypes, decode, field)
+    arrays = decode_named(values, side.shown, decode, field)
     if not arrays:
         raise wrong(
             (field,), f"no {field} given", expected=f"at least one of {', '.join(side.differentiable)}", got="{}"

@@ -3,7 +3,7 @@
 Every transform is made of pullbacks, because only reverse over reverse honours a custom gradient at each order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -44,10 +44,13 @@ class Builder:
         present = {name: y for name, y in (self.level if values is None else values).items() if y is not None}
         self.shapes |= {(f"{self.applied} {kind}", name): tf.shape(y) for name, y in present.items()}
 
-    def apply(self, transform: Transform, seeds: Mapping[str, str], *, batched: bool = False) -> None:
+    def apply(
+        self, transform: Transform, seeds: Mapping[str, str], *, batched: bool = False, pairs: Collection[str] = ()
+    ) -> None:
         """Replace the level by the results of a transform, ``None`` for those that no path reaches.
 
-        ``seeds`` has the name of the leaf of each seed; if ``batched``, they have a leading axis.
+        ``seeds`` has the name of the leaf of each seed; if ``batched``, they have a leading axis. ``pairs`` are results
+        of this level for complex numbers: a cotangent of one is 1 + 0i.
         """
         cancellation.check()
         directions = {name: self.leaves[leaf] for name, leaf in seeds.items()}
@@ -55,7 +58,13 @@ class Builder:
         xs = {name: self.leaves[name] for name in transform.wrt}
         match transform.rule:
             case "vjp":
-                self.level = self._vjp(ys, xs, None if transform.ones else directions, batched=batched)
+                if transform.ones and not pairs:
+                    self.level = self._vjp(ys, xs)
+                else:
+                    directions = (
+                        {name: _ones(y, name in pairs) for name, y in ys.items()} if transform.ones else directions
+                    )
+                    self.level = self._vjp(ys, xs, directions, batched=batched)
             case "jvp":
                 self.level = dict.fromkeys(transform.of) | self._jvp(ys, xs, directions, batched=batched)
             case "diagonal":
@@ -120,6 +129,12 @@ class Builder:
         if rules is None or names.index(name) not in rules.returned_none:
             return "None, or no path at all"
         return f"None (value {names.index(name) + 1} of {len(names)})"
+
+
+def _ones(y: Tensor, is_pairs: bool) -> Tensor:
+    """Return cotangents of one, of complex numbers as pairs."""
+    ones = tf.ones_like(y)
+    return tf.stack([ones[..., 0], tf.zeros_like(ones[..., 1])], axis=-1) if is_pairs else ones
 
 
 def gradient_function(op: Op, order: int) -> str:

@@ -90,7 +90,7 @@ def jvp(point: Point, tangents: Arrays, *, batched: bool) -> Evaluation[Derivati
     """
     need_linear(point.op, point.spec.attrs)
     need_order(point.op, point.spec.attrs, 1)
-    _check_shapes(tangents, _input_shapes(point), "tangents", batched=batched)
+    _check_shapes(tangents, point.spec.inputs, _input_shapes(point), "tangents", batched=batched)
     if batched:
         _admit_rows(point, tangents, output_shapes(point).values(), "tangents")
     outputs = point.spec.outputs
@@ -105,7 +105,7 @@ def hvp(
     """Return Hᵀv: for each input i, Σ_j ∂⟨g_j, v_j⟩/∂x_i, where g is the vjp at ``cotangents``."""
     need_order(point.op, point.spec.attrs, 2)
     first, along = _pullback(point, tuple(vectors), cotangents), tuple(vectors)
-    _check_shapes(vectors, _input_shapes(point), "vectors", batched=batched)
+    _check_shapes(vectors, point.spec.inputs, _input_shapes(point), "vectors", batched=batched)
     inputs = differentiable_inputs(point, wrt)
     if batched:
         _admit_rows(point, vectors, [point.inputs[name].shape for name in inputs], "products")
@@ -123,7 +123,7 @@ def vjp_jvp(point: Point, wrt: Sequence[str], cotangents: Arrays | None, tangent
     need_order(point.op, point.spec.attrs, 2)
     inputs = differentiable_inputs(point, wrt)
     transforms = _pullback(point, inputs, cotangents), Transform("jvp", tuple(tangents), inputs)
-    _check_shapes(tangents, _input_shapes(point), "tangents", batched=False)
+    _check_shapes(tangents, point.spec.inputs, _input_shapes(point), "tangents", batched=False)
     finish = partial(_derivatives, wrt, point.spec.inputs, 2)
     return Evaluation(point, transforms, finish, (cotangents or {}, tangents))
 
@@ -146,7 +146,7 @@ def hessian_diagonal(point: Point, wrt: Sequence[str], cotangents: Arrays | None
 def _pullback(point: Point, wrt: tuple[str, ...], cotangents: Arrays | None, *, batched: bool = False) -> Transform:
     """Return the vjp of the outputs at cotangents, by default ones; raise ``Unprocessable`` for wrong shapes."""
     if cotangents is not None:
-        _check_shapes(cotangents, output_shapes(point), "cotangents", batched=batched)
+        _check_shapes(cotangents, point.spec.outputs, output_shapes(point), "cotangents", batched=batched)
         return Transform("vjp", wrt, tuple(cotangents))
     if batched:
         expected = "cotangents with a leading axis of directions"
@@ -154,15 +154,14 @@ def _pullback(point: Point, wrt: tuple[str, ...], cotangents: Arrays | None, *, 
     return Transform("vjp", wrt, point.spec.outputs.differentiable, ones=True)
 
 
-def _check_shapes(directions: Arrays, shapes: Shapes, field: str, *, batched: bool) -> None:
+def _check_shapes(directions: Arrays, side: Side, shapes: Shapes, field: str, *, batched: bool) -> None:
     """Raise ``Unprocessable`` for directions of other shapes; if ``batched``, they have a leading axis besides."""
     for name, direction in directions.items():
         shape, actual = shapes[name], direction.shape
-        if batched and (not actual or actual[1:] != shape):
-            expected = f"[directions, {', '.join(map(str, shape))}]" if shape else "[directions]"
-            raise wrong((field, name), "shape mismatch", expected=expected, got=str(list(actual)))
-        if not batched and actual != shape:
-            raise wrong((field, name), "shape mismatch", expected=str(list(shape)), got=str(list(actual)))
+        if (actual[1:] != shape or not actual) if batched else actual != shape:
+            wanted, got = side.shown_shape(name, shape), side.shown_shape(name, actual)
+            expected = f"[{', '.join(map(str, ['directions', *wanted] if batched else wanted))}]"
+            raise wrong((field, name), "shape mismatch", expected=expected, got=str(got))
     if batched and len(set(map(len, directions.values()))) > 1:
         lengths = {name: len(direction) for name, direction in directions.items()}
         raise wrong((field,), "the number of directions differs", expected="the same number", got=str(lengths))

@@ -8,7 +8,7 @@ each differentiable output. Their contracts follow from that of ``f``.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -228,6 +228,7 @@ def _derive(op: Op, derivation: Derivation) -> DerivedOp:
         validate=base.validate,
         singular=base.singular,
         parameters=base.parameters,
+        holomorphic=op.holomorphic and derivation == "jvp",
         of=op,
         given=given,
         base=base,
@@ -290,6 +291,7 @@ def _claim(base: Op, transforms: tuple[Transform, ...], attrs: Attrs) -> Claim:
 
 def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
     """Yield the op's examples with a direction of ones for each new input, where it exists and the shapes are known."""
+    pairs = {slot.name for slot in (*op.inputs, *op.outputs) if slot.is_complex}
     for example in op.examples:
         run = {"device": "", "max_elements": 0}
         shapes = {name: np.shape(value) for name, value in example.inputs.items()}
@@ -298,5 +300,13 @@ def _examples(op: Op, given: Mapping[str, str]) -> Iterator[Example]:
             shapes |= bind_shapes(bind_spec(one, example.attrs, None, mode=op.modes[0], **run), shapes)
         except Unprocessable:
             continue
-        ones = {leaf: np.ones(shapes[of]).tolist() for leaf, of in given.items() if of in shapes}
+        ones = {leaf: _ones(shapes[of], of in pairs) for leaf, of in given.items() if of in shapes}
         yield Example(example.name, {**example.inputs, **ones}, example.attrs)
+
+
+def _ones(shape: tuple[int, ...], are_pairs: bool) -> Any:
+    """Return ones as nested lists; a complex one is the pair (1, 0)."""
+    ones = np.ones(shape)
+    if are_pairs:
+        ones[..., 1] = 0
+    return ones.tolist()

@@ -104,8 +104,11 @@ class Linearization:
     @property
     def _ones(self) -> Arrays | None:
         """A cotangent of one for each number; ``None`` where an output is missing."""
-        ys = {name: self.outputs[name] for name in self.point.spec.outputs.differentiable}
+        side = self.point.spec.outputs
+        ys = {name: self.outputs[name] for name in side.differentiable}
         ones = {name: np.ones_like(y) for name, y in ys.items() if not isinstance(y, Absent)}
+        for name in side.pairs & ones.keys():
+            ones[name][..., 1] = 0
         return ones if ones and len(ones) == len(ys) else None
 
     @property

@@ -15,7 +15,19 @@ from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
 from app.tensors.dtypes import DTYPES
-from ops import NO_PARAMETERS, Array, Attrs, Batching, Input, InvalidInput, Mode, Op, Output, ParameterSet
+from ops import (
+    COMPLEX_OF,
+    NO_PARAMETERS,
+    Array,
+    Attrs,
+    Batching,
+    Input,
+    InvalidInput,
+    Mode,
+    Op,
+    Output,
+    ParameterSet,
+)
 
 Arrays: TypeAlias = Mapping[str, Array]
 Dims: TypeAlias = Mapping[str, int | tuple[int, ...]]
@@ -33,13 +45,32 @@ class Side:
     """The inputs of an op, or its outputs, when its type variable is ``dtype``.
 
     ``dtypes`` has the dtype of each slot, in the op's order; ``differentiable`` names the differentiable slots,
-    ``absent`` those that the op lacks because an optional input is not sent.
+    ``absent`` those that the op lacks because an optional input is not sent, and ``pairs`` those of complex numbers,
+    whose arrays have pairs of real ones.
     """
 
     dtype: str
     dtypes: Mapping[str, str]
     differentiable: tuple[str, ...]
     absent: tuple[str, ...] = ()
+    pairs: frozenset[str] = frozenset()
+
+    @cached_property
+    def shown(self) -> Mapping[str, str]:
+        """The dtype of the numbers of each slot, as requests and answers name it."""
+        if not self.pairs:
+            return self.dtypes
+        return {name: COMPLEX_OF[dtype] if name in self.pairs else dtype for name, dtype in self.dtypes.items()}
+
+    def shown_shape(self, name: str, shape: Sequence[int]) -> list[int]:
+        """Return the shape of the numbers of a slot, without the axis of pairs."""
+        return [*shape][: len(shape) - (name in self.pairs)]
+
+    def numbers(self, name: str, x: Array) -> Array:
+        """Return an array of a slot, or of a derivative like it, as its numbers: complex ones in place of pairs."""
+        if name not in self.pairs:
+            return x
+        return np.ascontiguousarray(x).view(np.result_type(x.dtype, np.complex64))[..., 0]
 
 
 class Errors(NamedTuple):
@@ -111,7 +142,8 @@ class Spec:
     def _side(self, slots: Sequence[Input | Output], every: Sequence[Input | Output]) -> Side:
         differentiable = tuple([slot.name for slot in slots if self.op.is_differentiable(slot, self.dtype)])
         dtypes = {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}
-        return Side(self.dtype, dtypes, differentiable, tuple([s.name for s in every if s.name not in dtypes]))
+        pairs = frozenset(slot.name for slot in slots if slot.is_complex)
+        return Side(self.dtype, dtypes, differentiable, tuple([s.name for s in every if s.name not in dtypes]), pairs)
 
 
 @dataclass(eq=False)

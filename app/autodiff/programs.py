@@ -165,13 +165,19 @@ class Program:
             builder.return_shapes()
             builder.apply(transform, seeds)
         builder.level = {before.names[-1][name]: value for name, value in builder.level.items()}
+        complex_slots = {ShapeOf(slot.name, is_leaf=True) for slot in base.inputs if slot.is_complex}
+        complex_slots |= {ShapeOf(slot.name, is_leaf=False) for slot in base.outputs if slot.is_complex}
         results: dict[Key, Tensor | None] = {}
         for number, (transform, seeds) in enumerate(zip(self.transforms, own.seeds, strict=True)):
             if number in self.kept:
                 results |= {(number, name): value for name, value in builder.level.items()}
             else:
                 builder.return_shapes()
-            builder.apply(transform, seeds, batched=self.batched and number == len(self.transforms) - 1)
+            batched = self.batched and number == len(self.transforms) - 1
+            pairs = {name for name, of in own.levels[number].items() if of in complex_slots}
+            if number and self.transforms[number - 1].rule == "half_square":
+                pairs.clear()  # those are real numbers, two for each complex one
+            builder.apply(transform, seeds, batched=batched, pairs=pairs)
         results |= {(len(self.transforms), name): value for name, value in builder.level.items()}
         return {**builder.shapes, **results}
 
@@ -186,7 +192,7 @@ class Program:
         for (name, dtype), y in zip(dtypes.items(), ys, strict=True):
             if not isinstance(y, tf.Tensor) or y.dtype.name != dtype:
                 got = y.dtype.name if isinstance(y, tf.Tensor) else "None" if y is None else type(y).__name__
-                cure = ", such as tf.math.real(y) and tf.math.imag(y) as two outputs" if "complex" in got else ""
+                cure = ', or declare Output(dtypes=("complex64", "complex128"))' if "complex" in got else ""
                 raise OpFault("forward", name, expected=f"a {dtype} tensor{cure}", got=got, where=where)
         return dict(zip(dtypes, ys, strict=True))
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+
 from app.errors import Loc
 from app.gradcheck import record, rounding
 from app.gradcheck.options import Options
@@ -52,6 +54,10 @@ class Job:
 def decode_widening(value: Any, dtype: str, loc: Loc) -> Array:
     """Decode a tensor; a typed tensor of a narrower float dtype is widened to ``dtype``."""
     own = cast(dict[str, Any], value).get("dtype") if isinstance(value, dict) else None
-    if isinstance(own, str) and {own, dtype} <= set(FLOATS) and rounding.eps(own) > rounding.eps(dtype):
+    if not isinstance(own, str):
+        return json.decode(value, dtype, loc)
+    if {own, dtype} <= set(FLOATS) and rounding.eps(own) > rounding.eps(dtype):
         return json.decode(value, own, loc).astype(DTYPES[dtype].numpy)
+    if (own, dtype) == ("complex64", "complex128"):
+        return json.decode(value, own, loc).astype(np.float64)
     return json.decode(value, dtype, loc)

@@ -25,7 +25,7 @@ from app.gradcheck.subsample import Subsample
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import FLOATS, MODES, Array, Batching, Claim, Mode, Op
+from ops import COMPLEX, FLOATS, MODES, Array, Batching, Claim, Mode, Op
 
 # In addition to the examples: random numbers for an elementwise op, random points for any other.
 RANDOM_NUMBERS, RANDOM_POINTS = 256, 2
@@ -329,7 +329,8 @@ class Target:
     def _decode(self, value: Any, dtype: str, loc: Loc) -> Array:
         if isinstance(value, np.ndarray | np.generic):  # NumPy draws a scalar for an input without dimensions
             with np.errstate(over="ignore"):
-                return np.asarray(cast(Array, value)).astype(DTYPES[dtype].numpy)
+                part = COMPLEX.get(dtype, dtype)  # such arrays have pairs already
+                return np.asarray(cast(Array, value)).astype(DTYPES[part].numpy)
         return self.decode(value, dtype, loc)
 
     def _join(self, parts: list[Mapping[str, Array]]) -> Point:

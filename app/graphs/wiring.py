@@ -140,10 +140,14 @@ def _op_of(name: str, find: FindOp, at: Loc) -> Op:
         expected = "a registered or derived op; put the nodes of that graph (GET /v1/graphs/NAME) into this document"
         raise wrong(at, "a posted graph cannot be the op of a node", expected=expected, got=name)
     try:
-        return without_parameters(find(name))
+        op = without_parameters(find(name))
     except NotFound as error:
         expected = "a registered op, or one that is derived from it, such as square.vjp"
         raise wrong(at, error.detail, expected=expected, got=name) from None
+    if op.is_complex:
+        expected = "an op of real numbers; compose complex ones in a page"
+        raise wrong(at, "an op with complex numbers cannot be a node", expected=expected, got=name)
+    return op
 
 
 def _sent(described: GraphNode, op: Op) -> Op:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from app.requests.tensor_schemas import ref
-from app.tensors.dtypes import DTYPES
+from app.tensors.dtypes import COMPLEX, DTYPES
 from app.tensors.layouts import Encoding
 from ops import Mode
 
@@ -17,7 +17,7 @@ TensorIn = Annotated[Any, WithJsonSchema(ref("Tensor"))]
 # A field that is one tensor: beside its description, pydantic would look for a bare reference.
 OneTensorIn = Annotated[Any, WithJsonSchema({"anyOf": [ref("Tensor")]})]
 # Bounds that the service checks after the models, where it can name what the op expects.
-Dtype = Annotated[str, WithJsonSchema({"type": "string", "enum": list(DTYPES)})]
+Dtype = Annotated[str, WithJsonSchema({"type": "string", "enum": [*DTYPES, *COMPLEX]})]
 Device = Annotated[str, WithJsonSchema(ref("Device"))]
 Attributes = dict[str, Annotated[Any, WithJsonSchema({"type": ["number", "string", "boolean"]})]]
 

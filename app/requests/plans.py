@@ -14,7 +14,9 @@ from typing import Any, Literal, TypeAlias, cast
 import orjson
 
 from app.autodiff.binding import (
+    Decode,
     bind_directions,
+    bind_dtype,
     bind_inputs,
     bind_names,
     bind_spec,
@@ -25,11 +27,12 @@ from app.autodiff.binding import (
 from app.autodiff.derived import variant_of
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point, Spec
-from app.errors import Unprocessable
-from app.execution.calls import Call, Steps, Work, run
+from app.errors import Loc, Unprocessable
+from app.execution.calls import Call, Work, run
 from app.execution.engine import Engine
 from app.requests import answers, models
 from app.requests.answering import Reply
+from app.requests.complex_numbers import shown
 from app.requests.digits import Directions, Tree, with_uncertainty
 from app.requests.exclusions import check_exclusions
 from app.requests.fields import validated
@@ -96,7 +99,7 @@ class Plan:
         """The dtypes of the tensors of a request by their names, for each field."""
         sides = {"inputs": "inputs", **self.operation.directions}
         return {
-            name: (self.spec.inputs if side == "inputs" else self.spec.outputs).dtypes for name, side in sides.items()
+            name: (self.spec.inputs if side == "inputs" else self.spec.outputs).shown for name, side in sides.items()
         }
 
     def call(
@@ -130,8 +133,7 @@ class Plan:
             decoded, tensors = fields, None  # to bind them reports all errors
         point, work, is_long, shaped = self._at(decoded, tensors)
         if finish is not None:
-            finish_here = partial(finish, point)
-            work = work.then(finish_here) if isinstance(work, Evaluation) else _followed(work, finish_here)
+            work = _then(work, partial(finish, point))
         if isinstance(work, Evaluation):
             written = shaped.written if shaped is not None and form else {}
             write = partial(write_as_before, work.finish, write, written, form)
@@ -151,7 +153,7 @@ class Plan:
         With a ``shape``, they have leading axes of these lengths. The result at each point passes through ``finish``,
         if any. Raises ``Unprocessable`` for invalid tensors.
         """
-        inputs = decode_inputs(self.spec.op, fields["inputs"], self.spec.inputs.dtypes, decode)
+        inputs = decode_inputs(self.spec.op, fields["inputs"], self.spec.inputs.shown, decode)
         if not inputs:
             bind_inputs(self.spec, inputs, decode)  # it reports what is missing
         tensors = {("inputs", slot): tensor for slot, tensor in inputs.items()}
@@ -176,7 +178,7 @@ class Plan:
         shapes = None if tensors is None else tuple(map(_SHAPE, tensors))
         shaped = None if shapes is None else self._by_shapes.pop(shapes, None)
         if tensors is None or shaped is None or shaped.evaluation.packed[0].why_not:
-            point, work = self.work(decoded)
+            point, work = self.work(decoded, decode if tensors is None else _as_decoded)
             cost = point.size if self.spec.op.cost is None else point.cost
             # A few directions at once are rows of a call.
             may_share = isinstance(work, Evaluation) and work.batch_key is not None
@@ -193,26 +195,29 @@ class Plan:
                 self._by_shapes.popitem(last=False)
         return point, work, is_long, shaped
 
-    def work(self, fields: Fields) -> tuple[Point, Work]:
+    def work(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Work]:
         """Return the point of a request, and its work there; raises ``Unprocessable`` for invalid tensors.
 
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
-        operation, (point, directions) = self.operation, self.bind(fields)
+        operation, (point, directions) = self.operation, self.bind(fields, decode)
+        finish = partial(shown, operation.name, self.spec, {name: x.ndim for name, x in point.inputs.items()})
         if self.request.digits:
             sides = operation.directions
-            return point, with_uncertainty(
+            steps = with_uncertainty(
                 partial(operation.work, self), partial(operation.tree, self), point, directions, sides
             )
-        if None in point.output_shapes.values():
-            return point, lambda checkpoint: run(operation.work(self, point, directions), checkpoint)
-        return point, operation.work(self, point, directions)
+            return point, _then(steps, lambda found: (finish(found[0]), found[1])) if self.spec.op.is_complex else steps
+        work: Work = lambda checkpoint: run(operation.work(self, point, directions), checkpoint)  # noqa: E731
+        if None not in point.output_shapes.values():
+            work = operation.work(self, point, directions)
+        return point, _then(work, finish) if self.spec.op.is_complex else work
 
-    def bind(self, fields: Fields) -> tuple[Point, Directions]:
+    def bind(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Directions]:
         """Return the point of a request, and its directions; raises ``Unprocessable`` for invalid tensors."""
-        return bind_inputs(self.spec, fields["inputs"], decode), self._directions(fields)
+        return bind_inputs(self.spec, fields["inputs"], decode), self._directions(fields, decode)
 
-    def _directions(self, fields: Fields) -> Directions:
+    def _directions(self, fields: Fields, decode: Decode = decode) -> Directions:
         """Return the directions of a request; raises ``Unprocessable``."""
         found = dict[str, dict[str, Array] | None]()
         for name, side in self.operation.directions.items():
@@ -221,9 +226,15 @@ class Plan:
         return found
 
 
-def _followed(steps: Steps, finish: Callable[[Any], Any]) -> Steps:
-    """Return steps whose result passes through ``finish``."""
-    return lambda checkpoint: finish(steps(checkpoint))
+def _as_decoded(value: Any, dtype: str, loc: Loc) -> Array:
+    """Return an array that has been decoded."""
+    del dtype, loc
+    return value
+
+
+def _then(work: Work, finish: Callable[[Any], Any]) -> Work:
+    """Return work whose result passes through ``finish``."""
+    return work.then(finish) if isinstance(work, Evaluation) else lambda checkpoint: finish(work(checkpoint))
 
 
 class Plans:
@@ -275,7 +286,8 @@ class Plans:
         )
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         parameters = engine.parameters(op, request.parameters)
-        spec = bind_spec(op, request.attrs, request.dtype, mode=mode, parameters=parameters, **run)
+        dtype = bind_dtype(op, request.dtype)
+        spec = bind_spec(op, request.attrs, dtype, mode=mode, parameters=parameters, **run)
         wrt = bind_wrt(op, getattr(request, "wrt", None))
         of = bind_names(getattr(request, "of", None), op.general.outputs, "of")
         whole = operation.is_long and not getattr(request, "diagonal", False)

@@ -6,7 +6,7 @@ A schema cannot require lists of equal length, or data that fit a shape: the ten
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from app.tensors.dtypes import DTYPES, MAX_DIMENSION, MAX_RANK
+from app.tensors.dtypes import COMPLEX, DTYPES, MAX_DIMENSION, MAX_RANK
 
 Schema: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Literal["Number", "Integer", "Boolean"]
@@ -60,6 +60,7 @@ def components() -> dict[str, Schema]:
     forms: dict[str, tuple[Kind, list[str]]] = {
         "FloatTensor": ("Number", [name for name, row in DTYPES.items() if row.is_float]),
         "IntegerTensor": ("Integer", [name for name, row in DTYPES.items() if not (row.is_float or row.is_bool)]),
+        "ComplexTensor": ("Number", list(COMPLEX)),
         "BooleanTensor": ("Boolean", [name for name, row in DTYPES.items() if row.is_bool]),
     }
     for name, (kind, dtypes) in forms.items():

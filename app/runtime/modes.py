@@ -23,6 +23,7 @@ from app.runtime.this_thread import can_run_here
 from app.runtime.trace_entry import Reference
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
+from app.runtime.xla_faults import refuse_wrong_kernels
 from ops import Array, Mode, OpFault, Tensor
 
 inlining.install()
@@ -225,6 +226,8 @@ class Trace:
         function = traced.get_concrete_function()
         if (fault := variable_fault(function.graph)) is not None:
             raise fault
+        if mode == "xla":
+            refuse_wrong_kernels(function.graph.as_graph_def(), program.traits.owner)
         self.is_bounded = is_bounded(function.graph)
         forget_gradients(function.graph)
         return function

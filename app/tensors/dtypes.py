@@ -1,5 +1,6 @@
 """The table of dtypes: one row each, with its name in every format and its range."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ class DType:
     ``high``: the first magnitudes that round to infinity, which are the largest number plus half a unit in the last
     place. If ``is_bool``, the elements are true or false, not numbers. If ``rounds_once``, NumPy rounds a Python float
     to the dtype in one step: to nearest, ties to even; otherwise it goes through float32.
+    A complex number has two numbers of the dtype ``part``, and no name in formats that lack it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class DType:
 
     is_bool: bool = False
     rounds_once: bool = False
+    part: str = ""
 
     @property
     def itemsize(self) -> int:
@@ -60,6 +63,12 @@ def _integer(name: str, safetensors: str, datatype: str) -> DType:
     return DType(*names, dtype, wire, dtype, is_float=False, low=int(info.min), high=int(info.max))
 
 
+def _complex(name: str, safetensors: str, part: str) -> DType:
+    dtype: np.dtype[Any] = np.dtype(name)
+    names, wire, text = (name, safetensors, ""), dtype.newbyteorder("<"), np.dtype(part)
+    return DType(*names, dtype, wire, text, is_float=False, low=-math.inf, high=math.inf, part=part)
+
+
 _BOOL = np.dtype(np.bool_)
 _TABLE = (
     _float("float16", "F16", "FP16", np.float16, 2.0**16 - 2.0**4),
@@ -78,17 +87,21 @@ _TABLE = (
 )
 
 DTYPES: Mapping[str, DType] = {row.name: row for row in _TABLE}
-"""The rows by name."""
-ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in _TABLE}
+"""The rows of real numbers and bools by name."""
+COMPLEX: Mapping[str, DType] = {
+    row.name: row for row in (_complex("complex64", "C64", "float32"), _complex("complex128", "", "float64"))
+}
+"""The rows of complex numbers by name."""
+ROWS: Mapping[np.dtype[Any], DType] = {row.numpy: row for row in (*_TABLE, *COMPLEX.values())}
 """The rows by NumPy dtype in the machine's byte order."""
 
 
 def of(dtype: np.dtype[Any]) -> DType:
     """Return the row of a NumPy dtype in either byte order.
 
-    Raises ``TypeError`` for a dtype that is not in the table (complex, object, ...).
+    Raises ``TypeError`` for a dtype that is not in the table (object, ...).
     """
     row = ROWS.get(dtype) or ROWS.get(dtype.newbyteorder("="))
     if row is None:
-        raise TypeError(f"expected a tensor of {', '.join(DTYPES)}, got {dtype.name}")
+        raise TypeError(f"expected a tensor of {', '.join([*DTYPES, *COMPLEX])}, got {dtype.name}")
     return row

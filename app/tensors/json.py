@@ -7,6 +7,9 @@ A tensor in a request is any of these values under a name::
     {"dtype": "float32", "shape": [2, 2], "data": [1, 2, 3, 4]} typed; data flat, or nested exactly as shape
     {"dtype": "float32", "shape": [1], "base64": "AACAPw=="}    typed; little-endian, row-major
 
+A complex number is a pair [re, im], a last axis of length 2 that ``shape`` does not have; flat data have the pairs one
+after the other, and so has base64.
+
 Untyped numbers are cast to the requested dtype by the rules of ``casting``; a typed tensor is never cast. Responses
 have the typed forms (``app.tensors.layouts.encode``).
 """
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 from app.errors import Loc, Unprocessable, wrong
 from app.tensors import casting
 from app.tensors.casting import Numbers, Source
-from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.dtypes import COMPLEX, DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
 
 Shape = tuple[int, ...]
 
@@ -52,6 +55,8 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
     bools), ragged lists, values that do not fit the dtype or the tensor's own shape, and an array of another dtype;
     ``KeyError`` for a ``dtype`` that is not in the table.
     """
+    if dtype in COMPLEX:
+        return _decode_complex(value, COMPLEX[dtype], loc)
     target, source = DTYPES[dtype], value
     items = cast("list[Any]", value) if isinstance(value, list) else []
     # Python is faster than NumPy's reductions for so few numbers; a NaN or an infinity fails the test.
@@ -74,6 +79,27 @@ def decode(value: Any, dtype: str, loc: Loc) -> NDArray[Any]:
             array = casting.cast(flat, kinds, target).reshape(shape)
     if isinstance(source, Source):
         source.array = array
+    return array
+
+
+def _decode_complex(value: Any, target: DType, loc: Loc) -> NDArray[Any]:
+    """Return complex numbers as an array of pairs (re, im), as ``decode`` returns others."""
+    part = DTYPES[target.part]
+    if isinstance(value, np.ndarray):
+        array = cast("NDArray[Any]", value)
+        refuse_cast(array.dtype.name, target, loc)
+        return np.ascontiguousarray(array).view(part.numpy).reshape(*array.shape, 2)
+    if isinstance(value, dict):
+        tensor = cast("dict[str, Any]", value)
+        array, source = _decode_typed(tensor, target, loc), tensor.get("data") or tensor.get("base64")
+        if isinstance(source, Source):
+            source.array = array
+        return array
+    array = decode(value, target.part, loc)
+    if array.shape[-1:] != (2,):
+        got = f"a list of {array.shape[-1]} in the last axis" if array.ndim else "a number"
+        expected = f"pairs [re, im] in the last axis, of shape [..., 2], for {target.name}"
+        raise wrong(loc, "expected pairs of the real and the imaginary part", expected=expected, got=got)
     return array
 
 
@@ -153,6 +179,8 @@ def _decode_typed(tensor: dict[str, Any], target: DType, loc: Loc) -> NDArray[An
     _check_keys(tensor, loc)
     refuse_cast(tensor["dtype"], target, loc)
     shape = read_shape(tensor["shape"], target, (*loc, "shape"))
+    if target.part:
+        shape, target = (*shape, 2), DTYPES[target.part]
     if "data" in tensor:
         return _from_data(tensor["data"], shape, target, (*loc, "data"))
     return _from_base64(tensor["base64"], shape, target, (*loc, "base64"))

@@ -58,8 +58,10 @@ class Placeholder:
     def content(self) -> Body:
         """Return the bytes of the array; in the form ``bytes`` a view if possible."""
         array, row = self.array, dtypes.ROWS.get(self.array.dtype) or dtypes.of(self.array.dtype)
+        if row.part and self.form in ("flat", "nested"):
+            array = np.asarray(array, order="C")[..., None].view(row.text)
         if self.form in ("flat", "nested"):
-            numbers = np.asarray(array, np.float64 if self.is_wide and row.is_float else row.text, order="C")
+            numbers = np.asarray(array, np.float64 if self.is_wide and row.text.kind == "f" else row.text, order="C")
             return text(numbers) if self.form == "nested" else text(numbers.reshape(-1))[1:-1]
         wire: NDArray[Any] = np.asarray(array, row.wire, order="C")
         raw = wire.reshape(-1).view(np.uint8).data

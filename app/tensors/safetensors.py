@@ -20,10 +20,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from app.errors import Malformed, clip
+from app.errors import Malformed, clip, wrong
 from app.tensors import dtypes, strict_json
 from app.tensors.casting import Document, Loss, bools, describe
-from app.tensors.dtypes import DTYPES, MAX_BYTES, MAX_DIMENSION, MAX_RANK, DType
+from app.tensors.dtypes import MAX_BYTES, MAX_DIMENSION, MAX_RANK, ROWS, DType
 from app.tensors.json import FIELDS
 from app.tensors.layouts import Layout, Placeholder
 from app.tensors.memory import ALIGNMENT
@@ -37,7 +37,7 @@ SHORT_HEADER = 1 << 12
 LENGTH = 8
 _METADATA, _OURS = "__metadata__", "pullback"
 _KEYS = ("dtype", "shape", "data_offsets")
-_ROWS: Mapping[str, DType] = {row.safetensors: row for row in DTYPES.values()}
+_ROWS: Mapping[str, DType] = {row.safetensors: row for row in ROWS.values() if row.safetensors}
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,14 @@ def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> L
     """Return the layout of a body: the header, and a placeholder for the bytes of each array.
 
     ``fields`` go into the metadata. The data begin at a multiple of ``ALIGNMENT``, and the wider dtypes come first, so
-    that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table.
+    that each tensor begins at a multiple of its itemsize. Raises ``TypeError`` for a dtype that is not in the table,
+    and ``Unprocessable`` for one that the format lacks.
     """
     rows = {name: dtypes.of(array.dtype) for name, array in tensors.items()}
+    for name, row in rows.items():
+        if not row.safetensors:
+            message, expected = f"safetensors has no {row.name}", 'complex64, or JSON, with "encoding": "base64"'
+            raise wrong(tuple(name.split("/")), message, expected=expected, got=row.name)
     header: dict[str, Any] = {_METADATA: {_OURS: orjson.dumps(fields).decode()}} if fields else {}
     placeholders: list[Placeholder] = []
     begin = 0
@@ -115,6 +120,11 @@ def lay_out(tensors: Mapping[str, NDArray[Any]], fields: Mapping[str, Any]) -> L
     text = orjson.dumps(header)
     text += b" " * (-(LENGTH + len(text)) % ALIGNMENT)
     return Layout((len(text).to_bytes(LENGTH, "little") + text, *[b""] * len(placeholders)), tuple(placeholders))
+
+
+def has_name(dtype: np.dtype[Any]) -> bool:
+    """Return whether the format has a dtype; raise ``TypeError`` for one that is not in the table."""
+    return bool(dtypes.of(dtype).safetensors)
 
 
 def _header(body: Body) -> Body:

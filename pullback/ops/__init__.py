@@ -14,18 +14,31 @@ from pullback.ops._mechanisms import (
     symbolic_gradient,
 )
 from pullback.ops._native import bounded_kernels, left_out, load, native_libraries
-from pullback.ops._op import MODES, UNCOMPILED, Function, Mode, Op, Tensor
+from pullback.ops._op import MODES, UNCOMPILED, Mode, Op
 from pullback.ops._pages import load_page
 from pullback.ops._parameters import NO_PARAMETERS, Parameter, ParameterSet
 from pullback.ops._paths import replace_paths
 from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
-from pullback.ops._rules import many, rules_of, shown_kind
-from pullback.ops._slots import ANY_SHAPE, BOOL, FLOATS, INTEGERS, Example, Input, Output, unbound_symbols
+from pullback.ops._rules import Function, Tensor, many, rules_of, shown_kind
+from pullback.ops._slots import (
+    ANY_SHAPE,
+    BOOL,
+    COMPLEX,
+    COMPLEX_OF,
+    FLOATS,
+    INTEGERS,
+    Example,
+    Input,
+    Output,
+    unbound_symbols,
+)
 from pullback.ops._variants import choices_of_inputs, closed, variant
 
 __all__ = [
     "ANY_SHAPE",
     "BOOL",
+    "COMPLEX",
+    "COMPLEX_OF",
     "FLOATS",
     "INTEGERS",
     "MODES",

@@ -15,8 +15,18 @@ import tensorflow as tf
 
 from pullback.ops._faults import OpFault
 from pullback.ops._inferred_mechanism import marked, used_by
-from pullback.ops._op import Function, Tensor
-from pullback.ops._rules import RULES, Rules, call_rule, checked_gradients, filled, many, sent
+from pullback.ops._rules import (
+    RULES,
+    Function,
+    Rules,
+    Tensor,
+    call_rule,
+    checked_gradients,
+    filled,
+    has_gradient,
+    many,
+    sent,
+)
 
 # What a gradient function takes, for messages.
 COTANGENTS = ": the inputs, then the cotangent of each float output, differentiable or not"
@@ -28,7 +38,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
     """Give ``forward`` the gradient ``vjp``, and ``vjp`` the gradient ``vjp_vjp``, by nested ``tf.custom_gradient``.
 
     Without ``vjp_vjp`` the second order is TensorFlow's own derivative of ``vjp``; with it, the third order is the
-    derivative of ``vjp_vjp``. ``vjp`` gets the cotangents of the outputs with a float dtype, ``vjp_vjp`` those of the
+    derivative of ``vjp_vjp``. ``vjp`` gets the cotangents of float and complex outputs, ``vjp_vjp`` those of the
     gradients that are not ``None``. Any input may be ``None``, if it is optional: then all functions get ``None`` for
     it, ``vjp_vjp`` for its ddx too if it takes so many arguments, and what they return for it is not used.
 
@@ -84,7 +94,7 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
             outputs = call(forward, leaves)
 
             def pull_back(*dys: Tensor | None) -> Any:
-                float_dys = [tf.identity(dy) for dy in dys if dy is not None and dy.dtype.is_floating]
+                float_dys = [tf.identity(dy) for dy in dys if dy is not None and has_gradient(dy)]
                 gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
                 return [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
 
@@ -232,7 +242,7 @@ marked(symbolic_gradient, "symbolic_gradient")
 
 def _split(attrs: Mapping[str, Any], inputs: Sequence[Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Split attributes into static ones and numbers; a Python float becomes a scalar of the inputs' float dtype."""
-    dtype = next((x.dtype for x in inputs if x.dtype.is_floating), tf.float32)
+    dtype = next((x.dtype.real_dtype for x in inputs if has_gradient(x)), tf.float32)
     numbers = {k: tf.convert_to_tensor(v, dtype) for k, v in attrs.items() if isinstance(v, (float, tf.Tensor))}
     return {k: v for k, v in attrs.items() if k not in numbers}, numbers
 

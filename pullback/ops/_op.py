@@ -30,7 +30,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -41,12 +41,21 @@ from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_arguments, check_fields, check_text, shown
 from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
 from pullback.ops._models import fields_of_keras, fields_of_module
+from pullback.ops._pairs import as_pairs, to_complex, to_pairs
 from pullback.ops._parameters import Parameter, ParameterSet, own_values
+from pullback.ops._rules import Function, Tensor, many
 from pullback.ops._shown import html_of, text_of
-from pullback.ops._slots import FLOATS, Example, Input, Output, check_variables, duplicate_names, unbound_symbols
-
-Tensor: TypeAlias = tf.Tensor
-Function: TypeAlias = Callable[..., Any]
+from pullback.ops._slots import (
+    COMPLEX,
+    COMPLEX_OF,
+    FLOATS,
+    Example,
+    Input,
+    Output,
+    check_variables,
+    duplicate_names,
+    unbound_symbols,
+)
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -73,9 +82,10 @@ class Op:
     those of the inputs and the integer attributes by a formula; it raises ``InvalidInput`` for shapes that the op does
     not accept. ``sparsity(dims)`` returns where the Jacobian may have nonzeros, ``{"y": {"x": (rows, columns)}}``, with
     the numbers of y and of x in row-major order; a block that it leaves out has none. ``null_gradients`` names the
-    inputs whose first-order gradient is missing on purpose. ``parameters`` are further inputs, behind the others in
-    every function of the page but ``validate`` and ``sample``; requests leave them out, and the page's own values, or
-    others that the server has, take their place.
+    inputs whose first-order gradient is missing on purpose. ``holomorphic`` claims that each complex output is a
+    holomorphic function of each complex input: then its Jacobian is complex. ``parameters`` are further inputs, behind
+    the others in every function of the page but ``validate`` and ``sample``; requests leave them out, and the page's
+    own values, or others that the server has, take their place.
 
     Raises ``ValueError`` at construction if the declaration contradicts itself.
     """
@@ -102,6 +112,7 @@ class Op:
     sample: Callable[[np.random.Generator, str, Any], dict[str, Array]] | None = None
     singular: Callable[[Mapping[str, Array], Any], bool] | None = None
     null_gradients: tuple[str, ...] = ()
+    holomorphic: bool = False
     parameters: tuple[Parameter, ...] = ()
 
     def __post_init__(self) -> None:
@@ -110,6 +121,9 @@ class Op:
         if self.mechanism is INFERRED:
             object.__setattr__(self, "mechanism", inferred(self.function))
         check_fields(Op, self, what)
+        if any(COMPLEX.keys() & slot.dtypes for slot in (*self.inputs, *self.outputs)):
+            for name, value in as_pairs(self).items():
+                object.__setattr__(self, name, value)
         try:
             self._check_names()
             self._check_slots()
@@ -159,17 +173,23 @@ class Op:
         if len(inputs) > len(self.inputs) or not all(absent):
             expected = ", ".join(slot.name for slot in self.inputs)
             raise TypeError(f"op {self.name}: expected one value for each of {expected}, got {len(inputs)}")
-        kind, valid = dtype or self.dtypes[0], valid_attributes(self.attrs, attrs)
+        kind, valid = self.dtype_named(dtype) or self.dtypes[0], valid_attributes(self.attrs, attrs)
         xs = dict[str, Tensor | None]()
         for slot, given in zip(self.inputs, (*inputs, *(None for _ in absent)), strict=True):
-            kind_of = None if isinstance(given, tf.Tensor | tf.Variable) else self.dtype_of(slot, kind)
+            kind_of = None if isinstance(given, tf.Tensor | tf.Variable) else self.shown_dtype_of(slot, kind)
             is_sent = given is not None or not slot.optional
-            xs[slot.name] = tf.convert_to_tensor(cast(Any, given), kind_of) if is_sent else None
+            x = tf.convert_to_tensor(cast(Any, given), kind_of) if is_sent else None
+            xs[slot.name] = to_pairs(x) if x is not None and slot.is_complex else x
         if self.validate and tf.executing_eagerly():
             self.validate({name: x.numpy() for name, x in xs.items() if x is not None}, valid)
         numbers = {name: tf.convert_to_tensor(value, kind) for name, value in valid.numbers().items()}
         held = [tf.convert_to_tensor(each.value) for each in self.parameters]
-        return self.function(*xs.values(), *held, **valid.static(), **numbers)
+        result = self.function(*xs.values(), *held, **valid.static(), **numbers)
+        if not any(slot.is_complex for slot in self.outputs):
+            return result
+        ys = zip(many(result), self.outputs, strict=True)
+        found = [to_complex(y) if slot.is_complex else y for y, slot in ys]
+        return tuple(found) if len(found) > 1 else found[0]
 
     def __repr__(self) -> str:
         return text_of(self)
@@ -216,6 +236,8 @@ class Op:
             if similar := sizes.get(size.lower()):
                 expected = f"output {name!r}: expected symbols of the inputs"
                 raise ValueError(f"{expected}, got {size!r}; write {similar!r}, or another name for a different size")
+        if self.holomorphic and not all(any(s.is_complex for s in slots) for slots in (self.inputs, self.outputs)):
+            raise ValueError("holomorphic: expected a complex input and a complex output, got none; leave it out")
         if "graph" not in self.modes or len(set(self.modes)) < len(self.modes):
             raise ValueError(f"expected modes with graph, which is the default, each once, got {self.modes}")
 
@@ -371,6 +393,42 @@ class Op:
         if others and slot.dtypes == self.dtypes:
             return dtype
         return second if second and slot.dtypes == self.second_dtypes else default
+
+    @cached_property
+    def is_complex(self) -> bool:
+        """Whether any input or output has complex numbers."""
+        return any(slot.is_complex for slot in (*self.general.every_input, *self.outputs))
+
+    @property
+    def shown_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of T as requests and answers name them: as its first input or output is complex or real."""
+        return tuple(dict.fromkeys(self._names_of_dtypes.values()))
+
+    @cached_property
+    def _names_of_dtypes(self) -> dict[str, str]:
+        """How each dtype of T is named."""
+        kinds = [slot.is_complex for slot in (*self.inputs, *self.outputs) if slot.dtypes == self.dtypes]
+        return {dtype: COMPLEX_OF[dtype] if any(kinds[:1]) else dtype for dtype in self.dtypes}
+
+    def shown_dtype(self, dtype: str) -> str:
+        """Return the name of a dtype of T in requests and answers."""
+        return self._names_of_dtypes.get(dtype, dtype)
+
+    def dtype_named(self, name: str | None) -> str | None:
+        """Return the dtype of T that a request names, ``None`` for any other name.
+
+        If T has complex and real slots, both names are known.
+        """
+        if not self.is_complex:
+            return name if name in self.dtypes else None
+        kinds = {slot.is_complex for slot in (*self.inputs, *self.outputs) if slot.dtypes == self.dtypes}
+        known = {COMPLEX_OF[dtype] if kind else dtype: dtype for kind in kinds or {False} for dtype in self.dtypes}
+        return known.get(name or "")
+
+    def shown_dtype_of(self, slot: Input | Output, dtype: str, second: str = "") -> str:
+        """Return the dtype of the numbers of an input or output, as ``dtype_of`` does."""
+        found = self.dtype_of(slot, dtype, second)
+        return COMPLEX_OF[found] if slot.is_complex else found
 
     def is_differentiable(self, slot: Input | Output, dtype: str) -> bool:
         """Report whether derivatives reach ``slot`` when the type variable is ``dtype``: declared so, and a float."""

@@ -41,7 +41,9 @@ class Parameter:
         if not hasattr(given, "dtype") and own.dtype == np.float64:
             own = own.astype(np.float32)  # a list of Python's floats, which TensorFlow reads so
         if own.dtype.name not in (*FLOATS, *INTEGERS, BOOL) or own.ndim > MAX_RANK:
-            expected = f"an array of numbers with at most {MAX_RANK} axes"
+            expected = f"an array of real numbers with at most {MAX_RANK} axes"
+            if own.dtype.kind == "c":
+                expected += ", such as the real and the imaginary part as two parameters"
             raise ValueError(f"{what}: expected {expected}, got {own.dtype.name} of shape {own.shape}")
         if not np.isfinite(np.asarray(own, np.float64) if own.dtype.kind not in "iub" else own).all():
             raise ValueError(f"{what}: expected finite numbers, got NaN or infinity")

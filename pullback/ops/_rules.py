@@ -1,15 +1,16 @@
 """The gradient functions of a page: which an op has, how they are called, and what they may return."""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import tensorflow as tf
 
 from pullback.ops._faults import OpFault, located
-from pullback.ops._op import Function, Tensor
 
+Tensor: TypeAlias = tf.Tensor
+Function: TypeAlias = Callable[..., Any]
 Value = TypeVar("Value")
 
 RULES = "pullback_rules"
@@ -28,6 +29,11 @@ class Rules:
 def rules_of(function: Function) -> Rules | None:
     """Return the gradient functions that ``custom_gradient`` gave to an op, ``None`` for any other op."""
     return vars(function).get(RULES) if hasattr(function, "__dict__") else None
+
+
+def has_gradient(x: Tensor) -> bool:
+    """Return whether gradients reach a tensor: its numbers are floats or complex."""
+    return x.dtype.is_floating or x.dtype.is_complex
 
 
 def filled(slots: Sequence[Any], values: Iterable[Value]) -> list[Value | None]:

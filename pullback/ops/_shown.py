@@ -30,7 +30,14 @@ def html_of(op: Declared, attrs: Sequence[str]) -> str:
     """Return a table of the inputs, the outputs and the attributes of an op."""
     rows = [("input" if slot in op.inputs else "output", slot) for slot in (*op.inputs, *op.outputs)]
     cells = [
-        (kind, slot.name, _shape(slot), ", ".join(slot.dtypes), "yes" if slot.differentiable else "none", slot.doc)
+        (
+            kind,
+            slot.name,
+            _shape(slot),
+            ", ".join(slot.shown_dtypes),
+            "yes" if slot.differentiable else "none",
+            slot.doc,
+        )
         for kind, slot in rows
     ]
     cells += [("attribute", name, "", "", "", "") for name in attrs]
@@ -41,4 +48,4 @@ def html_of(op: Declared, attrs: Sequence[str]) -> str:
 
 
 def _shape(slot: Input | Output) -> str:
-    return f"[{', '.join(map(str, slot.shape))}]"
+    return f"[{', '.join(map(str, slot.shown_shape))}]"

@@ -13,6 +13,16 @@ Shape: TypeAlias = tuple[str | int, ...]
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
 BOOL = "bool"
+COMPLEX: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+"""The complex dtypes, each with the dtype of its two parts."""
+COMPLEX_OF: Mapping[str, str] = {part: name for name, part in COMPLEX.items()}
+
+
+class Pair(int):
+    """The length of the axis of the real and the imaginary part."""
+
+
+PAIR = Pair(2)
 
 ANY: str = "..."
 ANY_SHAPE: Shape = (ANY,)
@@ -24,8 +34,33 @@ MAX_OPTIONAL = 4
 """The most optional inputs of an op: each choice of them is traced and checked by itself."""
 
 
+class _Shown:
+    """How requests and answers show a slot.
+
+    A page declares complex dtypes; then the op has a slot of pairs (``_pairs.py``), whose last axis is a ``PAIR``.
+    """
+
+    dtypes: tuple[str, ...]
+    shape: Shape
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it has pairs of real numbers, for complex ones."""
+        return bool(self.shape) and isinstance(self.shape[-1], Pair)
+
+    @property
+    def shown_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the numbers."""
+        return tuple([COMPLEX_OF[dtype] for dtype in self.dtypes]) if self.is_complex else self.dtypes
+
+    @property
+    def shown_shape(self) -> Shape:
+        """The symbolic shape of the numbers."""
+        return self.shape[:-1] if self.is_complex else self.shape
+
+
 @dataclass(frozen=True)
-class Input:
+class Input(_Shown):
     """An input: its name, its dtypes (several: the type variable's), its symbolic shape.
 
     A symbol in ``shape`` stands for one dimension, the same wherever it appears in the op; ``"..."`` for any number of
@@ -63,7 +98,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(_Shown):
     """An output: like an input, without a domain."""
 
     name: str
@@ -96,30 +131,33 @@ class Example:
             json.dumps([dict(self.inputs), dict(self.attrs)], allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             cure = (
-                'write arrays as nested lists (x.tolist()), and NaN and infinity as "NaN", "Infinity" and "-Infinity"'
+                'write arrays as nested lists (x.tolist()), and NaN and infinity as "NaN", "Infinity" and "-Infinity", '
+                "and a complex number as the pair [re, im]"
             )
             raise ValueError(f"{what}: expected values that JSON can represent, got {error}; {cure}") from None
 
 
 def _check_slot(slot: Input | Output, what: str) -> None:
     check_text(slot.doc, what)
-    known = (*FLOATS, *INTEGERS, BOOL)
+    known = (*FLOATS, *COMPLEX, *INTEGERS, BOOL)
     if not slot.dtypes or len(set(slot.dtypes)) < len(slot.dtypes):
         raise ValueError(f"{what}: expected at least one dtype, each once, got {slot.dtypes}")
     if unknown := [dtype for dtype in slot.dtypes if dtype not in known]:
         raise ValueError(
             f"{what}: expected dtypes among {', '.join(known)}, got {shown(unknown[0])}{_instead(unknown[0])}"
         )
+    if (have := [dtype for dtype in slot.dtypes if dtype in COMPLEX]) and len(have) < len(slot.dtypes):
+        other = next(dtype for dtype in slot.dtypes if dtype not in COMPLEX)
+        raise ValueError(f"{what}: expected complex dtypes alone, got {other} beside {have[0]}; declare two ops")
     if BOOL in slot.dtypes and (len(slot.dtypes) > 1 or slot.differentiable):
         expected = "bool alone, and differentiable=False beside it"
         raise ValueError(f"{what}: expected {expected}, got {slot.dtypes}")
     if wrong := [size for size in slot.shape if not _is_dimension(size)]:
         expected = 'names such as "N", sizes such as 3, and "..."'
         raise ValueError(f"{what}: expected a shape of {expected}, got {shown(wrong[0])}")
-    if slot.shape.count(ANY) > 1 or len(slot.shape) - slot.shape.count(ANY) > MAX_RANK:
-        raise ValueError(
-            f'{what}: expected a shape with "..." at most once and up to {MAX_RANK} sizes, got {slot.shape}'
-        )
+    most = MAX_RANK - bool(have)  # a complex tensor has the axis of its pairs besides
+    if slot.shape.count(ANY) > 1 or len(slot.shape) - slot.shape.count(ANY) > most:
+        raise ValueError(f'{what}: expected a shape with "..." at most once and up to {most} sizes, got {slot.shape}')
 
 
 def check_variables(
@@ -135,6 +173,8 @@ def check_variables(
         raise ValueError(f"expected an input that is not optional, and at most {MAX_OPTIONAL} that are, got {got}")
     several = {slot.dtypes for slot in (*inputs, *outputs) if len(slot.dtypes) > 1}
     cure = "list one dtype in the others, and convert with tf.cast"
+    if any(slot.is_complex for slot in (*inputs, *outputs)):
+        cure = f"{cure}; beside (complex64, complex128), the type variable of real slots is (float32, float64)"
     if len(set(map(frozenset, several))) < len(several) or several - {first, second}:
         expected = "the same dtypes in the same order, or those of a second type variable, which an input lists"
         raise ValueError(f"inputs and outputs with several dtypes must list {expected}; {cure}")
@@ -147,8 +187,6 @@ def check_variables(
 
 def _instead(dtype: str) -> str:
     """Return what to declare in place of a dtype that has no numbers of one part; "" for a misspelt one."""
-    if dtype.startswith("complex"):
-        return "; declare two slots, for the real and the imaginary part"
     return "; declare integers, such as codes" if dtype in ("string", "str", "object", "resource", "variant") else ""
 
 

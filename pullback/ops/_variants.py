@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from pullback.ops._claims import Array, Arrays, Claim, Formula, Surrogate
-from pullback.ops._op import Function, Op
+from pullback.ops._op import Op
 from pullback.ops._parameters import ParameterSet
-from pullback.ops._rules import filled, many, sent
+from pullback.ops._rules import Function, filled, many, sent
 from pullback.ops._slots import Example, Input
 
 _KEPT = "_variants"

@@ -172,7 +172,7 @@ def test_attributes_modes_and_devices_are_sent(api) -> None:
             pullback.Unprocessable,
             "expected a number, .*got true",
         ),
-        (lambda c: c.op("square").forward({"x": np.array([1j])}), pullback.BadArgument, r"inputs\.x: .*got complex"),
+        (lambda c: c.op("square").forward({"x": np.array([1j])}), pullback.Unprocessable, "not accept.*got complex128"),
         (lambda c: c.op("square").forward({"x": [object()]}), pullback.BadArgument, "got object"),
         (lambda c: c.op("square").forward({"x": object()}), pullback.BadArgument, "got object"),
         (lambda c: c.op("square").forward({"x": recursive_list()}), pullback.BadArgument, "at most 8 dimensions"),

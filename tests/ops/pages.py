@@ -192,7 +192,9 @@ WRONG: dict[str, Wrong] = {
     "a dtype of TensorFlow": instead(
         INPUT, 'Input("x", (__import__("tensorflow").float32,))', "dtypes[0]", "write 'float32'"
     ),
-    "a complex dtype": instead(INPUT, 'Input("x", ("complex64",))', "declare two slots, for the real and the"),
+    "complex and real dtypes": instead(
+        INPUT, 'Input("x", ("complex64", "float32"))', "complex dtypes alone, got float32"
+    ),
     "strings": instead(INPUT, 'Input("x", ("string",), differentiable=False)', "declare integers, such as codes"),
     "any number of inputs": instead(INPUT, 'Input("*xs", shape=("N",))', "stack them on an axis of one", line=MADE),
     "no dtypes": instead(INPUT, 'Input("x", ())', "expected at least one dtype"),

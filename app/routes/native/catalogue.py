@@ -33,7 +33,7 @@ from app.routes.native.catalogue_models import (
 )
 from app.routes.protocol import described, find_op
 from app.runtime.refused import REFUSED, refused
-from ops import Attrs, Derivative, Formula, Input, Op, Parameter, Registry, Surrogate
+from ops import Attrs, Derivative, Formula, Input, Op, Output, Parameter, Registry, Surrogate
 from pullback.service_folder import SERVICE
 
 OWN = SERVICE / "ops"
@@ -105,6 +105,8 @@ def contract(engine: Engine, op: Op) -> OpContract:
     if op.parameters:
         digest = op.own_parameters.digest
         lineage |= {"parameters": list(map(_parameter, op.parameters)), "parameters_digest": digest}
+    if op.holomorphic:
+        lineage |= {"holomorphic": True}
     return OpContract(
         **_summary(op).model_dump(exclude_unset=True),
         **lineage,
@@ -115,9 +117,9 @@ def contract(engine: Engine, op: Op) -> OpContract:
         batching_varies=op.batching_varies,
         shared=list(op.shared),
         row_calls=[_row_calls(packing) for packing in packings_of(op)[-SHOWN:] if packing.why_not is not None],
-        dtypes=list(op.dtypes),
+        dtypes=list(op.shown_dtypes),
         modes=list(op.modes),
-        default_mode={name: {t: engine.default_mode(op, t, None) for t in op.dtypes} for name in OPERATIONS},
+        default_mode={name: {t: engine.default_mode(op, t, None) for t in op.shown_dtypes} for name in OPERATIONS},
         inputs=[_input(slot) for slot in op.inputs],
         outputs=_outputs(op),
         attrs=attrs_schema(op.attrs),
@@ -128,11 +130,17 @@ def contract(engine: Engine, op: Op) -> OpContract:
 def _outputs(op: Op) -> list[OutputSlot]:
     always = {slot.name for slot in variant_of(op, {}).outputs}
     optional = {slot.name: {} if slot.name in always else {"optional": True} for slot in op.outputs}
-    return [OutputSlot.model_validate(vars(slot) | optional[slot.name]) for slot in op.outputs]
+    return [OutputSlot.model_validate(_shown(slot) | optional[slot.name]) for slot in op.outputs]
 
 
 def _input(slot: Input) -> InputSlot:
-    return InputSlot.model_validate({name: value for name, value in vars(slot).items() if name != "optional" or value})
+    return InputSlot.model_validate(
+        {name: value for name, value in _shown(slot).items() if name != "optional" or value}
+    )
+
+
+def _shown(slot: Input | Output) -> dict[str, Any]:
+    return vars(slot) | {"dtypes": slot.shown_dtypes, "shape": slot.shown_shape}
 
 
 def _parameter(each: Parameter) -> ParameterSlot:
@@ -147,7 +155,7 @@ def _row_calls(packing: PaddedRows) -> RowCalls:
     return RowCalls(
         transforms=[transform.rule for transform in program.transforms],
         mode=packing.mode,
-        dtype=program.dtype,
+        dtype=program.op.shown_dtype(program.dtype),
         shapes={name: list(unit) for name, unit in zip(program.leaf_names, units, strict=True) if unit is not None},
         rows=1 if packing.why_not else packing.length,
         joined=not packing.why_not,

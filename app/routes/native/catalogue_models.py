@@ -135,5 +135,6 @@ class OpContract(OpSummary):
         default=[], description="The inputs whose values the server has, in order; absent if there are none."
     )
     parameters_digest: str | None = Field(default=None, description="The digest of the page's own values of them.")
+    holomorphic: bool = Field(default=False, description="Only if the op claims it: its Jacobian is complex.")
     attrs: dict[str, Any] = Field(description="JSON Schema of the attributes.")
     examples: list[OpExample]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
@@ -70,6 +70,13 @@ def _write_safetensors(answer: Answer, encoding: Encoding, others: Mapping[str, 
     del encoding
     layout = safetensors.lay_out(dict(_tensors(answer)), {**_reasons(answer), **others})
     return Reply(safetensors.MEDIA_TYPE, layout.pieces(), layout=layout)
+
+
+def _write_safetensors_or_json(answer: Answer, encoding: Encoding, others: Mapping[str, Any]) -> Reply:
+    """Return the response as safetensors, or as JSON if it has a dtype that safetensors lacks."""
+    if all(safetensors.has_name(array.dtype) for _, array in _tensors(answer)):
+        return _write_safetensors(answer, encoding, others)
+    return write_json(answer, "base64", others)
 
 
 def _encode(tree: Any, encoding: Encoding, missing: list[Absent]) -> Any:
@@ -232,7 +239,10 @@ def formats_of(request: Request) -> tuple[Format, Format]:
 def _formats(kind: bytes, accept: bytes) -> tuple[Format, Format]:
     """Return the formats of the body and of the response for these headers."""
     headers = {b"content-type": kind, b"accept": accept}
-    return FORMATS[content_type(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
+    source, target = FORMATS[content_type(headers, MEDIA_TYPES)], FORMATS[accepted(headers, MEDIA_TYPES)]
+    if target.is_binary and b"json" in accept:
+        target = replace(target, write=_write_safetensors_or_json)
+    return source, target
 
 
 # A client sends the same headers each time.

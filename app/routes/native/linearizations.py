@@ -23,6 +23,7 @@ from app.http.route import RawRoute, always
 from app.requests import answers, models
 from app.requests.answering import Reply, send_reply
 from app.requests.brief import Reading
+from app.requests.complex_numbers import numbers_in
 from app.requests.fields import read, validated
 from app.requests.negotiation import accepted, content_type
 from app.requests.plans import Operation, Plans
@@ -200,7 +201,7 @@ class LinearizeHandler(FormatsHandler):
         def write(result: tuple[Held, Linearization, str]) -> Reply:
             held, own, why_not = result
             others = {"linearization": None, "reason": why_not} if why_not else {"linearization": _about(held)}
-            reply = target.write({"outputs": own.outputs}, plan.request.encoding, others)
+            reply = target.write({"outputs": _outputs(own)}, plan.request.encoding, others)
             return reply if why_not else reply._replace(headers=((REPLICA, store.process.encode()),))
 
         return Call(self.op.owner, work, True, write, self.counters)
@@ -229,7 +230,8 @@ class ProductHandler(FormatsHandler):
             return kind.compute(own, given, wanted.batched, checkpoint)
 
         def write(product: Product) -> Reply:
-            reply = target.write({kind.field: product.result}, wanted.encoding, {})
+            result = numbers_in(spec.outputs if kind.name == "jvp" else spec.inputs, product.result)
+            reply = target.write({kind.field: result}, wanted.encoding, {})
             return reply._replace(headers=(RECOMPUTED,)) if product.is_recomputed else reply
 
         return Call(held.op.owner, work, True, write, self.counters)
@@ -240,7 +242,7 @@ async def _get(engine: Engine, request: Request) -> None:
     target = FORMATS[accepted(request.headers, MEDIA_TYPES)]
     held, own = engine.linearizations.get(request.scope["path_params"]["id"], request.key)
     others = {"linearization": _about(held)}
-    work = partial(target.write, {"outputs": own.outputs}, "nested", others)
+    work = partial(target.write, {"outputs": _outputs(own)}, "nested", others)
     await send_reply(await engine.describe(work, held.op.owner + request.owner_suffix, request.deadline.at), request)
 
 
@@ -255,6 +257,10 @@ async def _renew(store: Linearizations, request: Request) -> None:
 async def _drop(store: Linearizations, request: Request) -> None:
     store.drop(request.scope["path_params"]["id"], request.key)
     await request.respond(204, [], b"")
+
+
+def _outputs(own: Linearization) -> Mapping[str, Any]:
+    return numbers_in(own.point.spec.outputs, own.outputs)
 
 
 def _about(held: Held) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.autodiff.binding import bind, bind_directions
+from app.autodiff.binding import bind, bind_directions, bind_dtype
 from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.execution.engine import Engine
@@ -38,7 +38,8 @@ def point_of(engine: Engine, op: Op, request: PointRequest) -> tuple[Point, dict
     mode = request.mode or engine.default_mode(op, request.dtype, request.device)
     run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
     parameters = engine.parameters(op, request.parameters)
-    point = bind(op, request.inputs, request.attrs, request.dtype, decode, mode=mode, parameters=parameters, **run)
+    dtype = bind_dtype(op, request.dtype)
+    point = bind(op, request.inputs, request.attrs, dtype, decode, mode=mode, parameters=parameters, **run)
     if request.cotangents is None:
         return point, None
     return point, bind_directions(request.cotangents, point.spec.outputs, decode, "cotangents")

@@ -152,7 +152,8 @@ class _Kind:
 
 def models(ops: Iterable[Op]) -> dict[str, Model]:
     """Return the models of these ops, by name; ops that the protocol cannot represent are left out."""
-    pairs = ((op, operation) for op in ops for operation in _KINDS if _supports(op, operation))
+    # The protocol has no datatype for complex numbers.
+    pairs = ((op, operation) for op in ops if not op.is_complex for operation in _KINDS if _supports(op, operation))
     return {model.name: model for op, operation in pairs if (model := _model(op, operation)) is not None}
 
 

@@ -147,6 +147,8 @@ def _per_model(
                     raise NotFound(f"model {model} is unavailable: {op.reason}")
             if graph := GRAPH.match(model):
                 await find_op(engine, request, graph[0])  # it raises what is to be done about a graph that is gone
+            if (op := engine.registry.ops.get(model.partition(".")[0])) is not None and op.is_complex:
+                raise NotFound(f"op {op.name} has complex numbers, which the Open Inference Protocol lacks: use /v1")
             raise NotFound(f"unknown model {model!r}; {did_you_mean(model, known)}")
         if version != VERSION:
             raise NotFound(f"model {model}: expected version {VERSION}, got {version!r}")

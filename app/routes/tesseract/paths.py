@@ -93,6 +93,8 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
 
         async def handler(request: Request, op: str) -> Answer:
             found = await find_op(engine, request, op)
+            if found.is_complex:
+                raise NotFound(f"op {found.name} has complex numbers: use /v1/ops/{found.name}")
             known = names(found) if names.is_known(found) else None
             if known is None:
                 known = await described(engine, request, found, partial(names, found))

@@ -94,6 +94,8 @@ class Models:
         """Raise ``NotFound`` for an op that is no model."""
         if not is_model(op):
             message = f"op {op.name} cannot be represented as vectors of numbers of known lengths"
+            if op.is_complex:
+                message = f"op {op.name} has complex numbers, which UM-Bridge lacks: use /v1 or /tesseract"
             raise NotFound(f"{message}; expected {near(op.name, self.names)}")
 
     def model(self, op: Op, config: object) -> Model:
@@ -112,9 +114,9 @@ class Models:
 
 @Kept
 def is_model(op: Op) -> bool:
-    """Return whether an op has no bools, and shapes for an empty config; without an example the config gives them."""
+    """Return whether an op has real numbers only, and shapes for an empty config; without an example it gives them."""
     dtype = _default_dtype(op)
-    if "bool" in [op.dtype_of(slot, dtype) for slot in (*op.inputs, *op.outputs)]:
+    if op.is_complex or "bool" in [op.dtype_of(slot, dtype) for slot in (*op.inputs, *op.outputs)]:
         return False
     if not op.examples:
         return True
