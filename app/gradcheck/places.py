@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.tensors.dtypes import DTYPES
+from app.tensors.dtypes import COMPLEX, DTYPES
 from ops import MODES
 from pullback.findings import Check
 
-_DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join(DTYPES)})\b|\bmode (?:{'|'.join(MODES)})\b")
+_DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join([*DTYPES, *COMPLEX])})\b|\bmode (?:{'|'.join(MODES)})\b")
 
 
 def merge(entries: Iterable[Check]) -> list[Check]:

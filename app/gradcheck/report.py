@@ -251,8 +251,11 @@ class Report:
         found = finding.entry(attrs, next(iter(self.options.devices)), seconds)
         if finding.reproduction and found.dtype not in self.op.dtypes:
             why = f"no operation returns this number: the op does not declare {found.dtype}"
-            return replace(found, reproduce=why, shows=None, point=None)
-        return found
+            found = replace(found, reproduce=why, shows=None, point=None)
+        if not self.op.is_complex:
+            return found
+        places = [replace(place, dtype=self.op.shown_dtype(place.dtype)) for place in found.places]
+        return replace(found, dtype=self.op.shown_dtype(found.dtype), places=places)
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
@@ -282,7 +285,8 @@ def _targets(
     op: Op, options: Options, decode: Decode, inputs: Mapping[str, Any] | None, attrs: Mapping[str, Any] | None
 ) -> Iterator[Target]:
     """Yield the targets in which something is differentiable, for each variant of the op."""
-    options = replace(options, dtypes=options.dtypes or op.dtypes)
+    wanted = options.dtypes or op.dtypes
+    options = replace(options, dtypes=tuple([op.dtype_named(dtype) or dtype for dtype in wanted]))
     for one in variants(op) if inputs is None else [variant_of(op, dtypes_of(inputs))]:
         yield from _of_variant(widened(one, options, decode), options, decode, inputs, attrs)
 

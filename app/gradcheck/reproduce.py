@@ -105,7 +105,7 @@ class Call:
         for slot, value in spec.attrs.model_dump().items():
             if value != type(spec.attrs).model_fields[slot].default:
                 yield argument("attrs", slot, value if isinstance(value, str) else json.dumps(value))
-        yield from ("--dtype", spec.dtype, "--mode", spec.mode)
+        yield from ("--dtype", spec.op.shown_dtype(spec.dtype), "--mode", spec.mode)
         # The command line omits the CPU, where a service without a GPU runs, and writes gpu:0 for /device:GPU:0.
         device = spec.device.removeprefix("/device:").lower()
         yield from () if device.startswith("cpu") else ("--device", device)

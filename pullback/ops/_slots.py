@@ -171,10 +171,13 @@ def check_variables(
     if not always or len(always) + MAX_OPTIONAL < len(inputs):
         got = len(inputs) - len(always)
         raise ValueError(f"expected an input that is not optional, and at most {MAX_OPTIONAL} that are, got {got}")
-    several = {slot.dtypes for slot in (*inputs, *outputs) if len(slot.dtypes) > 1}
+    slots = (*inputs, *outputs)
+    several = {slot.dtypes for slot in slots if len(slot.dtypes) > 1}
     cure = "list one dtype in the others, and convert with tf.cast"
-    if any(slot.is_complex for slot in (*inputs, *outputs)):
-        cure = f"{cure}; beside (complex64, complex128), the type variable of real slots is (float32, float64)"
+    of_complex = {slot.dtypes for slot in slots if slot.is_complex and len(slot.dtypes) > 1}
+    if of_complex and (other := [each for each in several - of_complex if each[0] in FLOATS]):
+        expected = f"real slots beside complex ones with one float dtype, or {(*of_complex,)[0]}"
+        raise ValueError(f"{expected}, got {other[0]}; {cure}")
     if len(set(map(frozenset, several))) < len(several) or several - {first, second}:
         expected = "the same dtypes in the same order, or those of a second type variable, which an input lists"
         raise ValueError(f"inputs and outputs with several dtypes must list {expected}; {cure}")

@@ -2,7 +2,8 @@
 
 The scales s are 0, large and small powers of two: a gradient that is clipped shows at cotangents that reach the bounds,
 one that divides by cotangents at 0. The second order is scaled too, by its cotangents and by its vectors. An op may
-declare that its gradient is not linear.
+declare that its gradient is not linear. One that declares to be holomorphic has vjp(1j a) = 1j vjp(a): those are the
+Cauchy-Riemann equations, for then dz = conj(w') dw.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ def check(target: Target) -> Iterator[Finding]:
     for (left, right), by_input in comparisons.items():
         for name, comparison in by_input.items():
             yield comparison.finding(f"{left} in {name}", right)
+    if target.op.holomorphic:
+        yield from _check_rotation(target)
     yield from _check_scales(target)
 
 
@@ -68,6 +71,25 @@ def _identities(sample: Sample, rng: np.random.Generator) -> Iterator[Identity]:
     rest = {name: ones[name] - dy for name, dy in a.items()}
     terms = ((1.0, of_a), (1.0, gradient(sample.point, rest).run()))
     yield Identity("vjp(1)", "vjp(a) + vjp(1 - a)", ones, terms)
+
+
+def _check_rotation(target: Target) -> Iterator[Finding]:
+    """Compare the gradients of complex inputs at cotangents of complex outputs, and at these times 1j."""
+    subject, side = Subject(NAME, 1, dtype=target.widest), target.samples[0].point.spec
+    names = [name for name in target.samples[0].vectors if name in side.inputs.pairs]
+    new = {name: Comparison(replace(subject, input=name), target.options.tolerances) for name in names}
+    for sample in target.nonsingular:
+        a = {y: dy if y in side.outputs.pairs else np.zeros_like(dy) for y, dy in sample.cotangents.items()}
+        turned = {y: _times_i(dy) if y in side.outputs.pairs else dy for y, dy in a.items()}
+        of_a = {x: _times_i(dx) for x, dx in gradient(sample.point, a).run().items() if x in new}
+        _compare(sample, Identity("vjp(1j a)", "1j vjp(a)", turned, ((1.0, of_a),)), new)
+    for name, comparison in new.items():
+        yield comparison.finding(f"vjp(1j a) in {name}, which is declared holomorphic,", "1j vjp(a)")
+
+
+def _times_i(pairs: Array) -> Array:
+    """Return pairs of the real and the imaginary part, multiplied by 1j."""
+    return np.stack([-pairs[..., 1], pairs[..., 0]], axis=-1)
 
 
 def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Comparison]) -> None:

@@ -204,7 +204,7 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
 
 def check_support(op: Op, options: Options) -> None:
     """Raise ``Unprocessable`` for dtypes and modes that the op does not support."""
-    floats = [dtype for dtype in op.dtypes if dtype in FLOATS]
+    floats = [op.shown_dtype(dtype) for dtype in op.dtypes if dtype in FLOATS]
     for field, names, known in (("dtypes", options.dtypes, floats), ("modes", options.modes, op.modes)):
         for i, name in enumerate(names or ()):
             if name not in known:

@@ -10,13 +10,13 @@ from app.requests.answers import OperationAnswer
 from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, Parameters, Tensors
 from app.routes.native.check_examples import REPORTS, VERIFICATIONS
 from app.routes.native.points import PointRequest
-from ops import FLOATS, MODES, Mode
+from ops import COMPLEX, FLOATS, MODES, Mode
 
 Verdict = Literal["pass", "fail", "error", "inconclusive"]
 EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
 CheckName = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*CHECKS]))]
-FloatDtype = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*FLOATS]))]
+FloatDtype = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*FLOATS, *COMPLEX]))]
 Dtypes = Annotated[list[FloatDtype], Field(min_length=1, max_length=len(FLOATS))]
 
 

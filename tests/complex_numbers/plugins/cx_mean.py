@@ -20,9 +20,9 @@ OP = Op(
     doc=__doc__,
     function=forward,
     reference=reference,
-    inputs=(Input("z", ("complex64", "complex128"), ("N", "M")),),
+    inputs=(Input("z", ("complex64", "complex128"), ("N", 3)),),
     outputs=(Output("w", ("complex64", "complex128"), ("N",)),),
     source=__file__,
-    examples=(Example("one", {"z": [[[1, 2], [0.5, -1]]]}),),
+    examples=(Example("one", {"z": [[[1, 2], [0.5, -1], [0, 1]]]}),),
     batching="leading_axis",
 )

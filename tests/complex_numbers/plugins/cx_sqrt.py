@@ -26,4 +26,5 @@ OP = Op(
     examples=(Example("one", {"z": [[1, 2], [0.5, 1]]}),),
     batching="elementwise",
     holomorphic=True,
+    modes=("graph", "eager", "v1"),
 )
