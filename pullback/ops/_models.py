@@ -34,8 +34,8 @@ def fields_of_keras(model: Any) -> Fields:
     variables = _distinct(model.weights)
     structure = getattr(model, "input", model.inputs[0])  # a Sequential has none before it is called
     results: Any = getattr(model, "output", None)
-    inputs = _slots(Input, "x", model.inputs, _names_of_inputs(model.inputs, structure))
-    outputs = _slots(Output, "y", model.outputs, _keys(results))
+    inputs = slots(Input, "x", model.inputs, _names_of_inputs(model.inputs, structure))
+    outputs = slots(Output, "y", model.outputs, _keys(results))
 
     def forward(*tensors: Any, **attrs: Any) -> Any:
         given = tf.nest.pack_sequence_as(structure, tensors[: len(inputs)])
@@ -95,10 +95,16 @@ def _flat(result: Any) -> Any:
 
 def _parameters(paths: Sequence[str], variables: Sequence[Any], inputs: Sequence[Input]) -> tuple[Parameter, ...]:
     """Return a parameter for each variable, named by its path."""
-    names = [slot.name for slot in inputs]
+    names = named(paths, [slot.name for slot in inputs])
+    return tuple([Parameter(name, each) for name, each in zip(names, variables, strict=True)])
+
+
+def named(paths: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return a name for each path that is none of those that are taken."""
+    names = list(taken)
     for path in paths:
         names.append(_name(path, "variable", names))
-    return tuple([Parameter(name, each.numpy()) for name, each in zip(names[len(inputs) :], variables, strict=True)])
+    return names[len(taken) :]
 
 
 def _name(path: str, default: str, taken: Sequence[str]) -> str:
@@ -123,13 +129,14 @@ def _names_of_inputs(tensors: Sequence[Any], structure: Any) -> list[str]:
     return [] if any(_NAMED_BY_KERAS.fullmatch(name) for name in names) else names
 
 
-def _slots(kind: Any, letter: str, tensors: Sequence[Any], given: Sequence[str]) -> tuple[Any, ...]:
+def slots(kind: Any, letter: str, tensors: Sequence[Any], given: Sequence[str]) -> tuple[Any, ...]:
     """Return the inputs or outputs of symbolic tensors: with the given names, or ``x``, or ``x0``, ``x1`` and so on."""
     names, slots, free = list[str](), list[Any](), iter(OTHERS)
     for i, tensor in enumerate(tensors):
         name = _name(given[i], letter, names) if given else letter if len(tensors) == 1 else f"{letter}{i}"
-        shape = tuple([size or (next(free) if axis else ROWS) for axis, size in enumerate(tensor.shape)])
-        dtype = str(tensor.dtype)
+        sizes = () if isinstance(tensor.shape, tf.TensorShape) and tensor.shape.rank is None else tensor.shape
+        shape = tuple([size or (next(free) if axis else ROWS) for axis, size in enumerate(sizes)])
+        dtype = tf.dtypes.as_dtype(tensor.dtype).name
         slots.append(kind(name, (dtype,), shape or ANY_SHAPE, differentiable=dtype in FLOATS))
         names.append(name)
     return tuple(slots)

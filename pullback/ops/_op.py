@@ -30,6 +30,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -44,6 +45,7 @@ from pullback.ops._models import fields_of_keras, fields_of_module
 from pullback.ops._pairs import as_pairs, to_complex, to_pairs
 from pullback.ops._parameters import Parameter, ParameterSet, own_values
 from pullback.ops._rules import Function, Tensor, many
+from pullback.ops._saved_models import SIGNATURE, fields_of_saved_model
 from pullback.ops._shown import html_of, text_of
 from pullback.ops._slots import (
     COMPLEX,
@@ -159,6 +161,26 @@ class Op:
         if not {"inputs", "outputs"} <= fields.keys():
             raise ValueError("Op.from_module: expected inputs and outputs, because a module does not say what it takes")
         every: dict[str, Any] = {"doc": None, **fields_of_module(module, fields["inputs"]), **fields}
+        return cls(**every, name=name, summary=summary, examples=examples)
+
+    @classmethod
+    def from_saved_model(
+        cls,
+        folder: str | Path,
+        *,
+        name: str,
+        summary: str,
+        examples: tuple[Example, ...],
+        signature: str = SIGNATURE,
+        **fields: Any,
+    ) -> "Op":
+        """Return the op of a signature of a SavedModel, whose variables are the parameters.
+
+        ``fields`` are others of the op, or take the place of those of the signature. Parameters are named as in
+        ``from_keras``. Raises ``ValueError`` for a folder that has no such SavedModel, for a signature with ops that
+        have state, run Python or read files, and as the constructor.
+        """
+        every: dict[str, Any] = {"doc": None, **fields_of_saved_model(Path(folder), signature), **fields}
         return cls(**every, name=name, summary=summary, examples=examples)
 
     def __call__(self, *inputs: Any, dtype: str | None = None, **attrs: Any) -> Any:

@@ -381,8 +381,22 @@ def test_the_op_of_the_page_works_as_described(plugged: ThreadedService) -> None
 @needs_curl
 def test_models_are_served_as_described(plugged: ThreadedService) -> None:
     assert differences(MODELS, plugged.url) == []
-    [program], [output] = blocks(MODELS, "py"), blocks(MODELS, "text")
+    [program, *_], [output] = blocks(MODELS, "py"), blocks(MODELS, "text")
     assert run([sys.executable, "-W", "error", "-c", program], plugged.url) == output
+
+
+def test_an_exported_model_is_served_as_described(serve: Serve, tmp_path: Path) -> None:
+    _, export, page = blocks(MODELS, "py")
+    subprocess.run([sys.executable, "-c", export], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "my_ops" / "flowers.py").write_text(page)
+    with serve(OPS_PATH=str(tmp_path / "my_ops")).client() as client:
+        contract = client.get("/v1/ops/flowers").json()
+        names = [each["name"] for each in contract["parameters"]]
+        assert names == ["dense_kernel", "dense_bias", "dense_1_kernel", "dense_1_bias"]
+        assert contract["source"].startswith("a SavedModel of TensorFlow 2.")
+        body = {"inputs": {"x": [[5, 3, 1, 0]]}, "wrt": ["dense_1_bias"]}
+        found = client.post("/v1/ops/flowers/vjp", json=body).json()["gradients"]["dense_1_bias"]["data"]
+        assert found == [1.0, 1.0, 1.0]
 
 
 @needs_curl
