@@ -165,13 +165,20 @@ ad.primitive_jvps[_remote] = _jvp
 def _transpose(
     cotangents: Sequence[Any], *arrays: Any, p: Derivative, batched: bool, points: bool, ahead: bool
 ) -> list[Any]:
-    """Transpose in the directions of the last derivation: a jvp and a vjp are each other's transposes."""
+    """Transpose in the directions of the last derivation: a jvp and a vjp are each other's transposes.
+
+    JAX transposes complex numbers without a conjugate, and the service with one.
+    """
     at = arrays[: p.parent.arity]
     transposed = p.parent.vjp if p.path[-1] == "jvp" else p.parent.jvp
-    seeds = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    seeds = [_conj(ad.instantiate_zeros(cotangent)) for cotangent in cotangents]
     found = _bind(*at, *seeds, p=transposed, batched=batched, points=points, ahead=ahead)
     is_linear = [ad.is_undefined_primal(array) for array in arrays[len(at) :]]
-    return [*(None for _ in at), *(x if linear else None for x, linear in zip(found, is_linear, strict=True))]
+    return [*(None for _ in at), *(_conj(x) if linear else None for x, linear in zip(found, is_linear, strict=True))]
+
+
+def _conj(array: jax.Array) -> jax.Array:
+    return jnp.conj(array) if jnp.iscomplexobj(array) else array
 
 
 ad.primitive_transposes[_remote] = _transpose

@@ -29,7 +29,7 @@ from pytensor.tensor.rewriting.basic import register_specialize
 from pytensor.tensor.type import float_dtypes
 
 from pullback.graph_values import is_traced
-from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
+from pullback.remotes import Derivative, Function, TensorType, batch, evaluate, refuse_complex
 
 try:
     from pytensor.link.jax.dispatch import jax_funcify
@@ -91,6 +91,7 @@ class RemoteOp(Op):
         """Apply the op; raises ``BadArgument`` for shapes that do not match as far as they are known."""
         variables = [pt.as_tensor_variable(x) for x in inputs]
         given = [TensorType.symbolic(x.type.shape, x.type.dtype) for x in variables]
+        refuse_complex(self.p.remote.contract(), "gradients of PyTensor")
         types = self.p.types(given, batched=self.batched, points=self.points)
         return Apply(self, variables, [pt.tensor(dtype=t.dtype.name, shape=t.static_shape) for t in types])
 

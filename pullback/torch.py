@@ -230,7 +230,7 @@ def _derivative_of(text: str) -> Derivative:
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().resolve_conj().cpu()
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes  # noqa: PLC0415 - NumPy has no bfloat16
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.conftest import ROOT, Service
 
 PLUGINS, FORCES = ROOT / "tests" / "http" / "plugins", ROOT / "docs" / "examples" / "forces"
+COMPLEX = ROOT / "tests" / "complex_numbers" / "plugins"
 AT_ONCE = 2
 LIMIT_S = 600
 
@@ -48,7 +49,7 @@ def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[s
 def _failures(names: Iterator[str], run_one: Callable[[str, str], int]) -> list[str]:
     """Run names until none is left; another thread takes from them too."""
     with tempfile.TemporaryFile() as log:
-        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{FORCES}")
+        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{COMPLEX}:{FORCES}")
         try:
             url = service.wait_until_ready().url
             failed = [name for name in names if run_one(name, url)]

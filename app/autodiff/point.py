@@ -68,9 +68,7 @@ class Side:
 
     def numbers(self, name: str, x: Array) -> Array:
         """Return an array of a slot, or of a derivative like it, as its numbers: complex ones in place of pairs."""
-        if name not in self.pairs:
-            return x
-        return np.ascontiguousarray(x).view(np.result_type(x.dtype, np.complex64))[..., 0]
+        return as_numbers(x) if name in self.pairs else x
 
 
 class Errors(NamedTuple):
@@ -185,6 +183,11 @@ class Point:
         if elements > (limit := self.spec.max_elements):
             message = f"the {what} would have {elements} elements; request products, or a part of it (wrt, of)"
             raise wrong(("inputs",), message, expected=f"at most {limit} elements", got=str(elements))
+
+
+def as_numbers(pairs: Array) -> Array:
+    """Return pairs of the real and the imaginary part as complex numbers, a view if possible."""
+    return np.ascontiguousarray(pairs).view(np.result_type(pairs.dtype, np.complex64))[..., 0]
 
 
 def number(value: float, dtype: str) -> Array:

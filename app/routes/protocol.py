@@ -14,7 +14,7 @@ from app.http.request import Request
 from app.http.route import Answer, Find
 from app.requests.answering import Reply
 from app.telemetry.counters import Counters
-from app.tensors.dtypes import DTYPES
+from app.tensors.dtypes import COMPLEX, DTYPES
 from app.tensors.layouts import lay_out
 from ops import Array, Input, Op, Output
 
@@ -80,8 +80,11 @@ def zeros(point: Point, slots: Sequence[Input | Output]) -> Array:
     """
     shape: list[int] = []
     for slot in slots:
-        shape += point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
-    return np.zeros(shape, DTYPES[point.op.dtype_of(slots[-1], point.spec.dtype)].numpy)
+        side = point.spec.inputs if isinstance(slot, Input) else point.spec.outputs
+        own = point.inputs[slot.name].shape if isinstance(slot, Input) else output_shapes(point)[slot.name]
+        shape += side.shown_shape(slot.name, own)
+    dtype = point.op.shown_dtype_of(slots[-1], point.spec.dtype)
+    return np.zeros(shape, (COMPLEX if dtype in COMPLEX else DTYPES)[dtype].numpy)
 
 
 def document_reply(document: Any, media_type: str = "application/json") -> Reply:

@@ -11,6 +11,6 @@ from pullback.remotes.evaluation import evaluate
 from pullback.remotes.function import Function
 from pullback.remotes.jacobians import Jacobians
 from pullback.remotes.remote import Remote
-from pullback.remotes.shapes import TensorType
+from pullback.remotes.shapes import TensorType, refuse_complex
 
-__all__ = ["Derivative", "Function", "Jacobians", "Remote", "TensorType", "batch", "evaluate"]
+__all__ = ["Derivative", "Function", "Jacobians", "Remote", "TensorType", "batch", "evaluate", "refuse_complex"]

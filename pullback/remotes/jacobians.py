@@ -14,7 +14,7 @@ from pullback.remotes.derivatives import Derivative
 from pullback.remotes.evaluation import evaluate, evaluate_with_rows
 from pullback.remotes.points import Point, Points
 from pullback.remotes.remote import Remote
-from pullback.remotes.shapes import ELLIPSIS, Shape, TensorType, input_types
+from pullback.remotes.shapes import ELLIPSIS, Shape, TensorType, input_types, refuse_complex
 
 Pair: TypeAlias = tuple[int, int]
 """The positions of an output and an input."""
@@ -65,6 +65,7 @@ class Jacobians:
         """Return those of an op whose inputs have these shapes; optional inputs without one are not sent."""
         absent = [slot.name for slot in remote.contract().inputs if slot.optional and slot.name not in shapes]
         remote = remote.without(absent) if absent else remote
+        refuse_complex(remote.contract(), "solvers")
         return cls(Derivative(remote), input_types(remote.contract(), shapes))
 
     @cached_property

@@ -13,7 +13,7 @@ from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import plain
 from pullback.calls import Common
 from pullback.catalogue import Contract, Slot
-from pullback.dtypes import FLOATS
+from pullback.dtypes import COMPLEX, FLOATS
 from pullback.errors import BadArgument, TimedOut
 from pullback.graph_values import Document
 from pullback.limits import Limit
@@ -190,8 +190,8 @@ def _without(contract: Contract, names: Sequence[str]) -> Contract:
 
 
 def is_differentiable(slot: Slot) -> bool:
-    """Report whether derivatives reach a slot, if its array has floats."""
-    return slot.differentiable and any(dtype in FLOATS for dtype in slot.dtypes)
+    """Report whether derivatives reach a slot, if its array has floats or complex numbers."""
+    return slot.differentiable and any(dtype in FLOATS or dtype in COMPLEX for dtype in slot.dtypes)
 
 
 def _text(attrs: Mapping[str, Any] | None) -> str:

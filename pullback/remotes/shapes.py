@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from pullback.catalogue import Contract, Slot
+from pullback.dtypes import COMPLEX
 from pullback.errors import BadArgument
 
 Shape: TypeAlias = tuple[int, ...]
@@ -104,7 +105,7 @@ def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[
                 f"{_bound(slot.shape, dims)}, got {list(found.shape)}"
             )
     pairs = [(slot, found.dtype) for slot, found in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1]
-    variables = {tuple(slot.dtypes): dtype for slot, dtype in reversed(pairs)}
+    variables = {_parts(slot): np.empty(0, dtype).real.dtype for slot, dtype in reversed(pairs)}
     return [TensorType(_resolved(contract, slot, dims), _dtype(slot, variables)) for slot in contract.outputs]
 
 
@@ -138,7 +139,22 @@ def _resolved(contract: Contract, slot: Slot, dims: Mapping[str, Shape]) -> Shap
 
 
 def _dtype(slot: Slot, variables: Mapping[tuple[str, ...], np.dtype[Any]]) -> np.dtype[Any]:
-    return variables.get(tuple(slot.dtypes), np.dtype(slot.dtypes[0]))
+    default = np.dtype(slot.dtypes[0])
+    if default.kind == "c":
+        return np.result_type(variables.get(_parts(slot), default), np.complex64)
+    return variables.get(_parts(slot), default)
+
+
+def _parts(slot: Slot) -> tuple[str, ...]:
+    """Return the dtypes of a slot, for complex ones those of their parts: both have one type variable."""
+    return tuple([COMPLEX.get(dtype, dtype) for dtype in slot.dtypes])
+
+
+def refuse_complex(contract: Contract, what: str) -> None:
+    """Raise ``BadArgument`` for an op with complex numbers, for a framework that has none."""
+    if any(COMPLEX.keys() & slot.dtypes for slot in (*contract.inputs, *contract.outputs)):
+        cure = "take the real and the imaginary part as inputs and outputs of another op"
+        raise BadArgument(f"{contract.name}: it has complex numbers, which {what} lack; {cure}")
 
 
 def _text(pattern: Pattern) -> str:

@@ -189,13 +189,45 @@ def test_what_has_no_complex_numbers_refuses_them(client) -> None:
     graph = {"inputs": ["z"], "nodes": [node], "outputs": {"w": "a.w"}}
     for answer in (
         client.get("/v2/models/cx_square"),
-        client.get("/tesseract/cx_square/openapi.json"),
+        client.post("/tesseract/cx_conj/jacobian", json={}),
         client.post("/ModelInfo", json={"name": "cx_square"}),
         client.post("/v1/graphs", json=graph),
     ):
         assert answer.status_code in (400, 404, 422)
-        assert "complex" in answer.text
+        assert "complex" in answer.text or "unknown endpoint 'jacobian'" in answer.text
     assert not any(name.startswith(("cx_square", "cx_phase")) for name in client.get("/Info").json()["models"])
+
+
+def test_tesseract(client) -> None:
+    """Cotangents are those of JAX: (z²)' = 2z, transposed without a conjugate."""
+
+    def tesseract(op: str, endpoint: str, **body: Any) -> Any:
+        answer = client.post(f"/tesseract/{op}/{endpoint}", json=body, headers={"accept": "application/json"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def form(data: Any, shape: list[int]) -> dict[str, Any]:
+        more = {"shape": shape, "dtype": "complex64", "data": {"buffer": data, "encoding": "json"}}
+        return {"object_type": "array", **more}
+
+    z, dw = form([[1, 2]], [1]), form([[0, 1]], [1])
+    assert tesseract("cx_square", "apply", inputs={"z": z}) == {"w": form([[-3, 4]], [1])}
+    directions = {"jvp_inputs": ["z"], "jvp_outputs": ["w"], "tangent_vector": {"z": dw}}
+    found = tesseract("cx_square", "jacobian_vector_product", inputs={"z": z}, **directions)
+    assert found == {"w": form([[-4, 2]], [1])}
+    directions = {"vjp_inputs": ["z"], "vjp_outputs": ["w"], "cotangent_vector": {"w": dw}}
+    found = tesseract("cx_square", "vector_jacobian_product", inputs={"z": z}, **directions)
+    assert found == {"z": form([[-4, 2]], [1])}
+    jacobian = {"jac_inputs": ["z"], "jac_outputs": ["w"]}
+    assert tesseract("cx_square", "jacobian", inputs={"z": z}, **jacobian) == {"w": {"z": form([[[2, 4]]], [1, 1])}}
+    abstract = tesseract("cx_mean", "abstract_eval", inputs={"z": {"shape": [2, 3], "dtype": "complex128"}})
+    assert abstract == {"w": {"shape": [2], "dtype": "complex128"}}
+    assert tesseract("cx_sum", "vector_jacobian_product", inputs={"z": z}, **directions | {
+        "cotangent_vector": {"w": form([0, 1], [])}}) == {"z": form([[-4, 2]], [1])}  # fmt: skip
+    wide = {"a": {"shape": [1], "dtype": "float64", "data": {"buffer": [1], "encoding": "json"}}, "z": z}
+    mixed = client.post("/tesseract/cx_scale/apply", json={"inputs": wide})
+    assert mixed.status_code == 422
+    assert "different dtypes" in mixed.text
 
 
 def test_contract(client) -> None:

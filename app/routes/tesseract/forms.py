@@ -7,8 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
+import numpy as np
+
 from app.autodiff.binding import bind_names, decode_inputs, decode_named
 from app.autodiff.derived import variant_of
+from app.autodiff.point import as_numbers
 from app.errors import Entry, Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.requests.models import MAX_NAMES
 from app.requests.operations import OPERATIONS
@@ -21,7 +24,7 @@ from app.tensors.dtypes import DTYPES
 from app.tensors.fast_json import Place
 from app.tensors.json import Decoded
 from app.tensors.layouts import Encoding
-from ops import Array, Input, Op, Output
+from ops import COMPLEX, Array, Input, Op, Output
 
 Object: TypeAlias = dict[str, Any]
 
@@ -41,8 +44,8 @@ class Inputs(NamedTuple):
     dtype: str
 
     def dtypes(self, slots: Sequence[Input | Output]) -> dict[str, str]:
-        """Return the dtype of each input or output."""
-        return {slot.name: self.op.dtype_of(slot, self.dtype) for slot in slots}
+        """Return the dtype of the numbers of each input or output."""
+        return {slot.name: self.op.shown_dtype_of(slot, self.dtype) for slot in slots}
 
 
 class NativeRequest(NamedTuple):
@@ -72,14 +75,24 @@ def read(op: Op, endpoint: Endpoint, request: Object) -> NativeRequest:
     op = inputs.op
     wrt = _selection(op, op.inputs, inputs.dtype, fields, endpoint.inputs)
     of = _selection(op, op.outputs, inputs.dtype, fields, endpoint.outputs)
-    arrays = decode_inputs(op, inputs.tensors, inputs.dtypes(op.inputs), decode)
-    native: Object = {"inputs": arrays, "attrs": inputs.attrs, "dtype": inputs.dtype, "wrt": wrt, "of": of}
+    arrays = _numbers(decode_inputs(op, inputs.tensors, inputs.dtypes(op.inputs), decode), op.inputs)
+    dtype = op.shown_dtype(inputs.dtype)
+    native: Object = {"inputs": arrays, "attrs": inputs.attrs, "dtype": dtype, "wrt": wrt, "of": of}
     if field := endpoint.directions:
         names, slots = (wrt, op.inputs) if endpoint.along == endpoint.inputs else (of, op.outputs)
         vectors = object_at(fields[field], (field,), known=names, needed=names)
-        native[_VECTORS[field]] = decode_named(vectors, inputs.dtypes(slots), decode, field)
+        directions = _numbers(decode_named(vectors, inputs.dtypes(slots), decode, field), slots)
+        if _VECTORS[field] == "cotangents" and op.is_complex:
+            directions = {name: np.asarray(np.conj(x)) for name, x in directions.items()}
+        native[_VECTORS[field]] = directions
     model_fields = OPERATIONS[endpoint.operation].request.model_fields
     return NativeRequest({name: value for name, value in native.items() if name in model_fields}, of)
+
+
+def _numbers(arrays: Mapping[str, Array], slots: Sequence[Input | Output]) -> dict[str, Array]:
+    """Return arrays with complex numbers in place of pairs."""
+    pairs = {slot.name for slot in slots if slot.is_complex}
+    return {name: as_numbers(x) if name in pairs else x for name, x in arrays.items()}
 
 
 def read_inputs(op: Op, value: Any) -> Inputs:
@@ -180,13 +193,13 @@ def _dtype(op: Op, tensors: Mapping[str, Any]) -> str:
         if not isinstance(value, dict) or "dtype" not in value:
             continue
         dtype = cast(Object, value)["dtype"]
-        if dtype not in slot.dtypes:
-            expected = f"one of {', '.join(slot.dtypes)}"
+        if dtype not in slot.shown_dtypes:
+            expected = f"one of {', '.join(slot.shown_dtypes)}"
             message = f"op {op.name} does not accept this dtype, and arrays are not cast"
             got = dtype if isinstance(dtype, str) else describe(dtype)
             faults.add(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
         else:
-            dtypes[slot.name] = dtype
+            dtypes[slot.name] = COMPLEX.get(dtype, dtype)
     faults.check()
     return type_variables(op, dtypes, "inputs")[0] or op.dtypes[0]
 

@@ -71,12 +71,12 @@ def _ranks(op: Op) -> Mapping[str, int] | None:
     """Return the rank of every input and output, ``None`` for an op with an input of any rank."""
     if any("..." in slot.shape for slot in op.inputs):
         return None
-    return {slot.name: len(slot.shape) for slot in (*op.inputs, *op.outputs)}
+    return {slot.name: len(slot.shown_shape) for slot in (*op.inputs, *op.outputs)}
 
 
 def _check_support(op: Op, endpoint: Endpoint, axes: int) -> None:
     """Raise ``Unprocessable`` unless the results at many points can be stacked."""
-    expected = ", ".join(f"{slot.name} of shape {shape_text(slot.shape)}" for slot in op.inputs)
+    expected = ", ".join(f"{slot.name} of shape {shape_text(slot.shown_shape)}" for slot in op.inputs)
     got = f"{axes} more axes"
     if endpoint is JACOBIAN:
         raise wrong(("inputs",), "a Jacobian has one point", expected=expected, got=got)

@@ -12,7 +12,7 @@ from app.autodiff.derived import variant_of
 from app.autodiff.symbolic_shapes import shape_text
 from app.requests.tensor_schemas import Schema, ref
 from app.routes.protocol import differentiable
-from app.tensors.dtypes import DTYPES, MAX_RANK
+from app.tensors.dtypes import COMPLEX, DTYPES, MAX_RANK
 from ops import Input, Op, Output
 from pullback import __version__
 
@@ -70,12 +70,15 @@ def endpoints(op: Op) -> dict[str, Endpoint]:
     """Return the endpoints of an op that compute, by name.
 
     An op whose gradient is not linear in the cotangent has no jvp, and no Jacobian, because clients multiply the
-    Jacobian by vectors.
+    Jacobian by vectors. For the same reason, an op with complex numbers has one only if it is holomorphic in all
+    inputs. Cotangents are those of JAX, whose client transposes without a conjugate.
     """
     found = [APPLY]
     claim = op.claim(op.attrs())
     if differentiable(op, op.inputs) and differentiable(op, op.outputs) and has_order(op, claim, 1):
         found += (JACOBIAN, JVP, VJP) if claim.linear else (VJP,)
+    if op.is_complex and not (op.holomorphic and all(slot.is_complex for slot in differentiable(op, op.inputs))):
+        found = [endpoint for endpoint in found if endpoint is not JACOBIAN]
     return {endpoint.name: endpoint for endpoint in found}
 
 
@@ -137,7 +140,7 @@ def _schemas(op: Op) -> Schema:
         ),
         "AbstractEvalOutputSchema": _object(_abstract(op.outputs), required=always),
         "ArrayData": _object({"buffer": _BUFFER, "encoding": {"enum": list(ENCODINGS)}}),
-        "Array": _array(tuple(DTYPES), "An array with the shape and dtype that the op declares."),
+        "Array": _array((*DTYPES, *COMPLEX), "An array with the shape and dtype that the op declares."),
         "Faults": _FAULTS,
     }
 
@@ -169,7 +172,7 @@ def _differentiable(op: Op, slots: Sequence[Input | Output]) -> Schema:
     Without a shape, clients would add a leading axis of points to some arrays, and one of length 1 to others.
     """
     return {
-        slot.name: {"dtype": op.dtype_of(slot, op.dtypes[0]), "shape": _shape(slot)}
+        slot.name: {"dtype": op.shown_dtype_of(slot, op.dtypes[0]), "shape": _shape(slot)}
         for slot in differentiable(op, slots)
     }
 
@@ -178,13 +181,13 @@ def _shape(slot: Input | Output) -> list[int | None] | None:
     """Return the shape of an array: ``None`` for a dimension of any size, ``None`` alone for any rank."""
     if "..." in slot.shape:
         return None
-    return [size if isinstance(size, int) else None for size in slot.shape]
+    return [size if isinstance(size, int) else None for size in slot.shown_shape]
 
 
 def _slots(op: Op, slots: Sequence[Input | Output]) -> Schema:
     flags = [slot.name for slot in differentiable(op, slots)]
     return {
-        slot.name: _array(slot.dtypes, f"{slot.doc or slot.name}, of shape {shape_text(slot.shape)}")
+        slot.name: _array(slot.shown_dtypes, f"{slot.doc or slot.name}, of shape {shape_text(slot.shown_shape)}")
         | {"array_flags": ["DIFFERENTIABLE"] if slot.name in flags else []}
         for slot in slots
     }
@@ -205,7 +208,7 @@ def _abstract(slots: Sequence[Input | Output]) -> Schema:
     return {
         slot.name: {
             "type": "object",
-            "properties": {"shape": _SIZES, "dtype": {"enum": list(slot.dtypes)}},
+            "properties": {"shape": _SIZES, "dtype": {"enum": list(slot.shown_dtypes)}},
             "required": ["shape", "dtype"],
         }
         for slot in slots

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 from fastapi import APIRouter
 
 from app.autodiff.binding import bind_shapes, bind_spec
@@ -56,7 +57,7 @@ from app.routes.tesseract.openapi import ENDPOINTS, JVP, VJP, Endpoint, endpoint
 from app.telemetry.counters import Counters
 from app.tensors import fast_json, json
 from app.tensors.casting import Document
-from app.tensors.dtypes import DTYPES
+from app.tensors.dtypes import COMPLEX, DTYPES
 from app.tensors.fast_json import Parse
 from app.tensors.layouts import Encoding
 from app.tensors.strict_json import Body
@@ -93,8 +94,6 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
 
         async def handler(request: Request, op: str) -> Answer:
             found = await find_op(engine, request, op)
-            if found.is_complex:
-                raise NotFound(f"op {found.name} has complex numbers: use /v1/ops/{found.name}")
             known = names(found) if names.is_known(found) else None
             if known is None:
                 known = await described(engine, request, found, partial(names, found))
@@ -183,6 +182,8 @@ def _document(op: Op, parse: Parse, body: Body) -> Document:
 def _with_zeros(endpoint: Endpoint, plan: Plan, native: NativeRequest, point: Point, result: Any) -> Tree:
     """Return the tree of the response, with zeros for absent derivatives: clients expect an array everywhere."""
     [tree] = plan.operation.tree(plan, result).values()
+    if endpoint is VJP and plan.spec.op.is_complex:
+        tree = {name: x if isinstance(x, Absent) else np.asarray(np.conj(x)) for name, x in tree.items()}
     if endpoint is JVP:
         tree = {name: tree[name] for name in native.of}
     # A response of apply leaves out the outputs that belong to inputs that are not sent.
@@ -225,9 +226,11 @@ def _infer_shapes(engine: Engine, op: Op, body: Body) -> Reply:
     inputs = read_inputs(op, _without_abstract(op, fields["inputs"]))
     run = {"device": engine.device(None), "max_elements": engine.max_elements}
     spec = bind_spec(inputs.op, inputs.attrs, inputs.dtype, mode=op.modes[0], **run)
-    shapes = {name: _shape(value, spec.inputs.dtypes[name], name) for name, value in inputs.tensors.items()}
-    dtypes, output_shapes = spec.outputs.dtypes, bind_shapes(spec, shapes).items()
-    return document_reply({name: {"shape": list(shape), "dtype": dtypes[name]} for name, shape in output_shapes})
+    shapes = {name: _shape(value, spec.inputs.shown[name], name) for name, value in inputs.tensors.items()}
+    side, output_shapes = spec.outputs, bind_shapes(spec, shapes).items()
+    return document_reply(
+        {name: {"shape": side.shown_shape(name, shape), "dtype": side.shown[name]} for name, shape in output_shapes}
+    )
 
 
 def _without_abstract(op: Op, inputs: Any) -> Any:
@@ -252,6 +255,8 @@ def _shape(value: Any, dtype: str, name: str) -> tuple[int, ...]:
     known, needed = ("object_type", "shape", "dtype", "data"), ("shape", "dtype")
     array = object_at(cast(dict[str, Any], value), loc, known=known, needed=needed)
     refuse_object_type(array, loc)
+    if dtype in COMPLEX:
+        return (*json.read_shape(array["shape"], COMPLEX[dtype], (*loc, "shape")), 2)
     return json.read_shape(array["shape"], DTYPES[dtype], (*loc, "shape"))
 
 
