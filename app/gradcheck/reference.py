@@ -24,7 +24,12 @@ def reference_at(point: Point, inputs: Arrays) -> list[Any]:
     """Return what the op's reference, which it must have, returns for these inputs, as a list."""
     assert point.op.reference is not None
     with np.errstate(all="ignore"):
-        return many(point.op.reference(*map(as_float64, inputs.values()), **point.spec.attrs.model_dump()))
+        found = many(point.op.reference(*map(as_float64, inputs.values()), **point.spec.attrs.model_dump()))
+        imaginary: list[Any] = [np.imag(value) for value in found if np.iscomplexobj(value)]
+        if any(map(np.any, imaginary)):
+            # NumPy would drop the imaginary parts.
+            raise TypeError("reference: expected real numbers, got complex ones")
+        return found
 
 
 def has_reference(point: Point) -> bool:

@@ -201,17 +201,23 @@ class Plan:
         If only a run determines the shapes of the outputs, the directions are checked as part of the work.
         """
         operation, (point, directions) = self.operation, self.bind(fields, decode)
-        finish = partial(shown, operation.name, self.spec, {name: x.ndim for name, x in point.inputs.items()})
         if self.request.digits:
             sides = operation.directions
             steps = with_uncertainty(
                 partial(operation.work, self), partial(operation.tree, self), point, directions, sides
             )
-            return point, _then(steps, lambda found: (finish(found[0]), found[1])) if self.spec.op.is_complex else steps
+            if self.spec.op.is_complex:
+                finish = self._shown_at(point)
+                return point, _then(steps, lambda found: (finish(found[0]), found[1]))
+            return point, steps
         work: Work = lambda checkpoint: run(operation.work(self, point, directions), checkpoint)  # noqa: E731
         if None not in point.output_shapes.values():
             work = operation.work(self, point, directions)
-        return point, _then(work, finish) if self.spec.op.is_complex else work
+        return point, _then(work, self._shown_at(point)) if self.spec.op.is_complex else work
+
+    def _shown_at(self, point: Point) -> Callable[[Any], Any]:
+        """Return what puts complex numbers in place of pairs in a result at a point; it does not keep the point."""
+        return partial(shown, self.operation.name, self.spec, {name: x.ndim for name, x in point.inputs.items()})
 
     def bind(self, fields: Fields, decode: Decode = decode) -> tuple[Point, Directions]:
         """Return the point of a request, and its directions; raises ``Unprocessable`` for invalid tensors."""

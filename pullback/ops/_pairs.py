@@ -133,10 +133,13 @@ def _returned(result: Any, slots: Slots) -> Any:
 
 def _real(value: Any, slot: Input | Output) -> Any:
     """Return a result; raise ``OpFault`` for complex numbers in a real slot, which NumPy would cut to real ones."""
-    if not slot.is_complex and np.iscomplexobj(value):
+    if slot.is_complex or not np.iscomplexobj(value):
+        return value
+    imaginary: Any = np.imag(value)
+    if np.any(imaginary):
         expected = f"real numbers, {' or '.join(slot.dtypes)}"
         raise OpFault("a NumPy function of the page", slot.name, expected=expected, got="complex numbers")
-    return value
+    return np.real(value)
 
 
 def _of_names(function: Function | None, slots: Slots) -> Function | None:

@@ -105,7 +105,7 @@ def output_types(contract: Contract, attrs: Mapping[str, Any], inputs: Sequence[
                 f"{_bound(slot.shape, dims)}, got {list(found.shape)}"
             )
     pairs = [(slot, found.dtype) for slot, found in zip(contract.inputs, inputs, strict=True) if len(slot.dtypes) > 1]
-    variables = {_parts(slot): np.empty(0, dtype).real.dtype for slot, dtype in reversed(pairs)}
+    variables = {_parts(slot): _part(dtype) for slot, dtype in reversed(pairs)}
     return [TensorType(_resolved(contract, slot, dims), _dtype(slot, variables)) for slot in contract.outputs]
 
 
@@ -148,6 +148,10 @@ def _dtype(slot: Slot, variables: Mapping[tuple[str, ...], np.dtype[Any]]) -> np
 def _parts(slot: Slot) -> tuple[str, ...]:
     """Return the dtypes of a slot, for complex ones those of their parts: both have one type variable."""
     return tuple([COMPLEX.get(dtype, dtype) for dtype in slot.dtypes])
+
+
+def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(COMPLEX.get(dtype.name, dtype))
 
 
 def refuse_complex(contract: Contract, what: str) -> None:

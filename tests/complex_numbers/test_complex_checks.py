@@ -88,6 +88,15 @@ def test_other_faults_are_found() -> None:
     assert failed(report(made, checks=["value", "derivative"])) == ["derivative"]
 
 
+def test_imaginary_parts_are_never_dropped() -> None:
+    fields = {"outputs": (Output("w", REAL),), "reference": lambda z: z}
+    document = report(op(tf.math.real, **fields), checks=["value"])
+    assert "complex" in entries(document, "value")[0]["sentence"]
+    real = {"inputs": (Input("z", REAL),), "examples": (Example("e", {"z": [1, 2]}),), "reference": lambda z: z + 1j}
+    document = report(op(tf.identity, **fields | real), checks=["value"])
+    assert "complex" in entries(document, "value")[0]["sentence"]
+
+
 def test_wrong_kernels_of_xla_are_refused() -> None:
     sqrt = op(tf.sqrt, inputs=(Input("z", BOTH, domain=(0.5, 3)),), examples=(Example("e", {"z": [[1, 2]]}),))
     (entry,) = entries(report(sqrt, checks=["modes"]), "modes")
