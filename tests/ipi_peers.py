@@ -98,4 +98,6 @@ def ask(
     forces, virials = numbers(connection, batch, count, 3), numbers(connection, batch, 3, 3)
     for _ in range(batch):
         assert read(connection, integer(connection)) == b""
+    connection.sendall(b"STATUS      ")
+    assert read(connection, 12) == b"READY       "
     return list(zip(energies.tolist(), forces, virials, strict=True))

@@ -137,6 +137,15 @@ def test_files_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
         species(f"@{tmp_path / 'a.xyz'}")
 
 
+def test_a_driver_that_closes_resets_no_connection() -> None:
+    """Of i-PI, which sends GETFORCE with the positions, a reset would end the thread that serves all drivers."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(b"GETFORCE    ")
+        Channel(theirs, "peer", 5).close()
+        assert ours.recv(100) == b""
+
+
 def test_numbers_are_little_endian() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -95,6 +95,19 @@ def test_right_drivers_pass(tmp_path: Path, work: Any, budget: int) -> None:
         assert {entry["input"] for entry in document["checks"]} >= {"displacements", "strain"}
 
 
+def test_a_structure_is_rotated_as_a_whole(tmp_path: Path) -> None:
+    turned = {name: np.roll(x, 1, axis=1).tolist() for name, x in STRUCTURE.items()}
+    seen: list[Array] = []
+
+    def compute(h: Array, positions: Array) -> tuple[float, Array, Array]:
+        seen.append(np.linalg.solve(h, positions.T).T)
+        return wells("")(h, positions)
+
+    check(tmp_path / "s", lambda c: answer(c, compute, c.sendall), 5, turned)
+    expected = np.array(STRUCTURE["positions"]) @ np.linalg.inv(STRUCTURE["cell"])
+    np.testing.assert_allclose(seen[0], expected, atol=1e-12)
+
+
 def test_a_virial_of_zero_is_not_checked_and_the_report_says_so(tmp_path: Path) -> None:
     _, document = check(tmp_path / "s", lambda c: right(c, "no virial"))
     assert document["verdict"] == "pass"
