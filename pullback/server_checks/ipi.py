@@ -106,7 +106,10 @@ def _structure(name: str, config: Mapping[str, Any]) -> tuple[Array, Array]:
         raise BadArgument(f"{name}: expected {example}: {error}") from error
     if not 1 <= count <= ATOMS or not (np.isfinite(positions).all() and np.isfinite(cell).all()):
         raise BadArgument(f"{name}: expected finite numbers of 1 to {ATOMS} atoms, got others, or {count} atoms")
-    if not np.linalg.det(cell) > FLAT * np.prod(np.linalg.norm(cell, axis=1)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths: Array = np.linalg.norm(cell, axis=1)
+        has_volume = np.linalg.det(cell) > FLAT * lengths[0] * lengths[1] * lengths[2]
+    if not has_volume:
         raise BadArgument(f"{name}: expected a cell of positive volume, with vectors in right-handed order")
     if np.any(np.triu(cell, 1)) or np.any(np.diag(cell) < 0):
         turned, triangle = np.linalg.qr(cell.T)

@@ -204,6 +204,7 @@ def test_numbers_that_are_not_finite_do_not_pass(tmp_path: Path) -> None:
         {"positions": [[np.nan, 0, 0]], "cell": np.eye(3).tolist()},
         {"positions": [[0, 0, 0]], "cell": [[1, 0, 0], [0, 1, 0], [1, 1, 0]]},
         {"positions": [[0, 0, 0]], "cell": [[0, 1, 0], [1, 0, 0], [0, 0, 1]]},
+        {"positions": [[0, 0, 0]], "cell": (1e308 * np.eye(3)).tolist()},
         {"positions": [[0, 0, 0]], "cell": [[np.inf, 0, 0], [0, 1, 0], [0, 0, 1]]},
     ],
 )
