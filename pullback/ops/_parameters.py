@@ -15,6 +15,7 @@ from pullback.ops._slots import BOOL, FLOATS, INTEGERS, MAX_RANK, Input
 
 # How far checks move a parameter, as a fraction of its numbers; those that are 0 move by this fraction of the largest.
 AROUND = 0.1
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Parameter:
         check_fields(Parameter, self, what)
         check_text(self.doc, what)
         given: Any = self.value
-        own: Array = np.array(given.numpy() if hasattr(given, "numpy") else given, order="C")
+        own: Array = np.asarray(given.numpy() if hasattr(given, "numpy") else given)
         if not hasattr(given, "dtype") and own.dtype == np.float64:
             own = own.astype(np.float32)  # a list of Python's floats, which TensorFlow reads so
         if own.dtype.name not in (*FLOATS, *INTEGERS, BOOL) or own.ndim > MAX_RANK:
@@ -45,8 +46,10 @@ class Parameter:
             if own.dtype.kind == "c":
                 expected += ", such as the real and the imaginary part as two parameters"
             raise ValueError(f"{what}: expected {expected}, got {own.dtype.name} of shape {own.shape}")
-        if not np.isfinite(np.asarray(own, np.float64) if own.dtype.kind not in "iub" else own).all():
+        # NumPy has no test for the narrow floats.
+        if not np.isfinite(own if own.dtype.kind in "iubf" else np.asarray(own, np.float64)).all():
             raise ValueError(f"{what}: expected finite numbers, got NaN or infinity")
+        own = _aligned_copy(own)
         own.flags.writeable = False
         object.__setattr__(self, "value", own)
         object.__setattr__(self, "differentiable", self.differentiable and own.dtype.name in FLOATS)
@@ -61,8 +64,13 @@ class Parameter:
     @property
     def _range(self) -> tuple[float, float]:
         """The least and the largest number that checks try."""
-        ends = np.ravel([self.around(np.full(np.shape(self.value), end)) for end in (0.0, 1.0)])
-        low, high = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
+        if not self.value.size:
+            return 0.0, 1.0
+        low, high = float(self.value.min()), float(self.value.max())
+        if self.value.dtype.name in FLOATS:
+            # Those that ``around`` returns, without as large arrays.
+            room = AROUND * (max(abs(low), abs(high)) or 1.0) if (self.value == 0).any() else 0.0
+            low, high = min(low - AROUND * abs(low), -room or low), max(high + AROUND * abs(high), room or high)
         return (low, high) if low < high else (low, low + 1)
 
     def drawn(self, rng: np.random.Generator) -> Array:
@@ -108,6 +116,15 @@ class ParameterSet:
 
 
 NO_PARAMETERS = ParameterSet(MappingProxyType({}))
+
+
+def _aligned_copy(x: Array) -> Array:
+    """Return a copy that TensorFlow uses in place: it would copy any other one at each call."""
+    raw = np.empty(x.nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    copy: Array = raw[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 def own_values(parameters: Sequence[Parameter]) -> ParameterSet:

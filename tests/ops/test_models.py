@@ -13,7 +13,7 @@ from app.autodiff.binding import bind
 from app.autodiff.derivatives import Absent
 from app.autodiff.derived import variant_of
 from app.tensors.json import decode
-from ops import MODES, Example, Input, Mode, Op, Output, discover
+from ops import MODES, Example, Input, Mode, Op, Output, Parameter, discover
 from tests.ops.cases import DEVICE, answer
 
 ROW = [[0.5, -1.0, 2.0], [0.25, 1.0, -1.0]]
@@ -203,3 +203,15 @@ def test_names_of_parameters_do_not_depend_on_other_pages(tmp_path: Path) -> Non
 def test_what_is_no_op_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "bool"])
+@pytest.mark.parametrize("value", [[1.0, -2.0, 3.0], [0.0, 2.0], [0.0, 0.0], [-3.0, -1.0], [], 2.0])
+def test_a_parameter_is_in_place_for_tensorflow_and_its_range_is_that_around_it(value: Any, dtype: str) -> None:
+    own = Parameter("w", np.asarray(value, tf.dtypes.as_dtype(dtype).as_numpy_dtype))
+    assert own.value.ctypes.data % 64 == 0 or not own.value.size
+    assert own.value.tolist() == np.asarray(value, own.value.dtype).tolist()
+    ends = np.concatenate([np.ravel(own.around(np.full(own.value.shape, end))) for end in (0.0, 1.0)])
+    low, high = own.slot.domain
+    expected = [ends.min(), ends.max()] if ends.size else [0.0, 1.0]
+    np.testing.assert_allclose([low, high], expected if expected[0] < expected[1] else [low, low + 1])
