@@ -131,9 +131,10 @@ class Example:
             json.dumps([dict(self.inputs), dict(self.attrs)], allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             cure = (
-                'write arrays as nested lists (x.tolist()), and NaN and infinity as "NaN", "Infinity" and "-Infinity", '
-                "and a complex number as the pair [re, im]"
+                'write arrays as nested lists (x.tolist()), and NaN and infinity as "NaN", "Infinity" and "-Infinity"'
             )
+            if "complex" in str(error):
+                cure = "write a complex number as the pair [re, im]"
             raise ValueError(f"{what}: expected values that JSON can represent, got {error}; {cure}") from None
 
 
