@@ -90,7 +90,7 @@ def test_answers_do_not_depend_on_what_is_known(engine: Engine, name: str, opera
 
 def test_known_requests_are_bound_once(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     bound, bind = list[Any](), Plan.work
-    monkeypatch.setattr(Plan, "work", lambda plan, fields: bound.append(fields) or bind(plan, fields))
+    monkeypatch.setattr(Plan, "work", lambda plan, fields, *more: bound.append(fields) or bind(plan, fields, *more))
     plans = Plans(engine)
     for x in ([3.0, 4.0], [5.0, 6.0], [7.0, 8.0]):
         answer(plans, engine, "safe_norm", "vjp", json.dumps({"inputs": {"x": x}}).encode())
@@ -149,7 +149,7 @@ def test_what_is_kept_is_bounded_and_holds_no_tensors(engine: Engine):
 
 def test_the_shapes_that_were_used_last_are_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     bound, bind = list[Any](), Plan.work
-    monkeypatch.setattr(Plan, "work", lambda plan, fields: bound.append(fields) or bind(plan, fields))
+    monkeypatch.setattr(Plan, "work", lambda plan, fields, *more: bound.append(fields) or bind(plan, fields, *more))
     plans = Plans(engine)
     for size in [*range(1, 3 * SHAPES), *range(2 * SHAPES, 3 * SHAPES), 3 * SHAPES, 2 * SHAPES + 1]:
         answer(plans, engine, "safe_norm", "vjp", json.dumps({"inputs": {"x": [0.5] * size}}).encode())
