@@ -40,10 +40,13 @@ class Pointwise(Common, total=False):
 
     ``points``: each input and direction has a leading axis of points, and so has each array of the answer. ``partial``:
     the others are answered if some points fail, and ``failed`` of the answer has the error of each of these.
+    ``digits``: ``uncertainty`` of the answer has the estimated rounding error of each number, and ``digits`` how many
+    decimal digits of it are right.
     """
 
     points: bool
     partial: bool
+    digits: bool
 
 
 class CheckOptions(TypedDict, total=False):

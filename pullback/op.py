@@ -268,7 +268,7 @@ class Op(Operations, BlockingOp):
     Pass arrays by name; an array may come without its name where the op has only one input, or output. Arrays with a
     dtype are sent exactly, in that dtype; lists and scalars take the dtype that the op expects. ``calls.Common``
     documents the other keywords: ``attrs``, ``dtype``, ``mode``, ``device``, ``deadline``; ``calls.Pointwise`` those of
-    requests at many points: ``points``, ``partial``.
+    requests at many points, ``points`` and ``partial``, and ``digits``.
     """
 
     def linearize(

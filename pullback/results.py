@@ -33,10 +33,17 @@ class Answer:
     """An answer, as Python and notebooks show it: a line for each array, with its dtype, shape and numbers.
 
     ``failed`` has the error of each point that failed, if it was requested with ``partial``. In its rows, floats are
-    NaN, integers the least number, and bools false.
+    NaN, integers the least number, and bools false. ``uncertainty`` has the estimated rounding error of each number, if
+    ``digits`` were requested: ``uncertainty["gradients"]["x"]`` is that of ``gradients["x"]``.
     """
 
     failed: dict[int, ProblemError] = field(default_factory=dict[int, ProblemError], kw_only=True)
+    uncertainty: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
+
+    @property
+    def digits(self) -> dict[str, Any]:
+        """The number of right decimal digits of each number, in the places of ``uncertainty``: 0 if none is right."""
+        return {name: _together(_digits, getattr(self, name), each) for name, each in self.uncertainty.items()}
 
     def __repr__(self) -> str:
         return text_of(self)
@@ -166,6 +173,8 @@ def reader(kind: Callable[..., T], field: str) -> Reader[T]:
             found["outputs"] = _arrays(document.get("outputs", {}), {})
         if "failed" in document:
             found["failed"] = _failed(document)
+        if "uncertainty" in document:
+            found["uncertainty"] = _uncertainty(document, found)
         return kind(**found)
 
     return read
@@ -195,12 +204,55 @@ def orders(document: Mapping[str, Any]) -> Orders:
         given = [numbered.get(str(order), {}) for order in range(1, max(len(numbered), len(absent)) + 1)]
     absent = absent or [{} for _ in given]
     gradients = [_arrays(level, reasons) for level, reasons in zip(given, absent, strict=True)]
-    return Orders(_arrays(document["outputs"], {}), gradients, absent, failed=_failed(document))
+    outputs = _arrays(document["outputs"], {})
+    uncertainty = _uncertainty(document, {"outputs": outputs, "gradients": gradients})
+    return Orders(outputs, gradients, absent, failed=_failed(document), uncertainty=uncertainty)
 
 
 def _failed(document: Mapping[str, Any]) -> dict[int, ProblemError]:
     """Return the errors of a response by point."""
     return {each["point"]: problem(each["error"]) for each in document.get("failed", ())}
+
+
+def _uncertainty(document: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the uncertainties of a response in the places of the arrays that were found in it."""
+    given: Mapping[str, Any] = document.get("uncertainty") or {}
+    return {name: _together(_tensor, found[name], each) for name, each in given.items()}
+
+
+def _together(join: Callable[[Array, Any], Any], tree: Any, other: Any) -> Any:
+    """Return what ``join`` makes of each array in a tree and of what is in its place in another, unless it is absent.
+
+    In safetensors, what is absent is left out, and the items of a list have numbers from 1.
+    """
+    if tree is None or other is None:
+        return None
+    if isinstance(tree, dict):
+        named = cast("dict[str, Any]", tree)
+        return {name: _together(join, value, other.get(name)) for name, value in named.items()}
+    if isinstance(tree, list):
+        listed = cast("list[Any]", tree)
+        if isinstance(other, dict):
+            numbered = cast("dict[str, Any]", other)
+            other = [numbered.get(str(i), {}) for i in range(1, len(listed) + 1)]
+        return [_together(join, value, each) for value, each in zip(listed, other, strict=True)]
+    return join(tree, other)
+
+
+def _tensor(found: Array, given: Any) -> Array:
+    del found
+    return given if isinstance(given, np.ndarray) else decode(given)
+
+
+def _digits(values: Array, uncertainty: Array) -> Array:
+    """Return log10(|value| / uncertainty), from 0 to what the dtype has."""
+    if values.dtype.kind == "c":
+        values = np.stack([values.real, values.imag], axis=-1)
+    size, off = np.abs(np.asarray(values, np.float64)), np.asarray(uncertainty, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found = np.log10(size / off)
+    most = -np.log10(float(np.spacing(np.ones((), values.dtype))))
+    return np.clip(np.where(off == 0, most, np.nan_to_num(found, posinf=most)), 0, most)
 
 
 def _arrays(tree: Mapping[str, Any], absent: Mapping[str, Any]) -> dict[str, Any]:

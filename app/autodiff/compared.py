@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,7 +22,7 @@ PYTHON = frozenset(["EagerPyFunc", "PyFunc"])
 
 
 class Compared(Whole):
-    """The packing of an evaluation of a point with ``errors``: it runs in mode graph, alone."""
+    """The packing of an evaluation with random errors inside: it runs in mode graph, alone."""
 
     def __init__(
         self, program: Program, mode: Mode, device: str, units: tuple[Shape | None, ...], errors: Errors
@@ -34,26 +34,34 @@ class Compared(Whole):
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for each member, with errors in the results of its kernels.
 
-        Raises ``Unprocessable`` if the results would differ by more than these, or the errors would miss a kernel.
+        Raises ``Unprocessable`` if the errors would miss a kernel.
         """
-        if not self.errors.scale:
-            return self._results(self.program, members)
         members = [[*leaves, np.array(self.errors.scale), np.array(self.errors.draw)] for leaves in members]
         program = RandomRounding(self.program)
         if _unseen(self._trace(program, members)):
             program = replace(program, has_tapes=False)
-        return self._results(program, members)
-
-    def _results(self, program: Traceable, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
-        trace = self._trace(program, members)
-        if why := _state(trace) or (_unseen(trace) if self.errors.scale else ""):
-            op = self.program.op_name.decode()
-            expected = "an op whose kernels have no state, and that calls no function of a saved model"
-            raise wrong(("digits",), f"the digits of op {op} are not known: it {why}", expected=expected, got="true")
+        _require(self.program, _unseen(self._trace(program, members)))
         return modes.run_each(program, self.mode, members, self.device)
 
     def _trace(self, program: Traceable, members: Sequence[Sequence[Array]]) -> Trace:
         return modes.trace_of(program, self.mode, members[0], self.device)
+
+
+def is_off(errors: Errors | None) -> TypeGuard[Errors]:
+    """Return whether evaluations run with errors inside: without, a wider dtype shows those of a narrower one."""
+    return errors is not None and errors.scale > 0
+
+
+def need_no_state(program: Program, leaves: Sequence[Array], device: str) -> None:
+    """Raise ``Unprocessable`` if equal calls of a program may differ by more than rounding."""
+    _require(program, _state(modes.trace_of(program, "graph", leaves, device)))
+
+
+def _require(program: Program, why_not: str) -> None:
+    if why_not:
+        message = f"the digits of op {program.op_name.decode()} are not known: it {why_not}"
+        expected = "an op whose kernels have no state, and that calls no function of a saved model"
+        raise wrong(("digits",), message, expected=expected, got="true")
 
 
 def _once(find: Callable[[Trace], str]) -> Callable[[Trace], str]:

@@ -11,7 +11,7 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved
 from app.autodiff.builder import gradient_function
-from app.autodiff.compared import Compared
+from app.autodiff.compared import Compared, is_off, need_no_state
 from app.autodiff.derived import DerivedOp, origin, with_names
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
@@ -80,7 +80,7 @@ class Evaluation(Generic[Result]):
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
         spec, one = self.point.spec, self.of_rows
-        if spec.mode in PADDED_MODES and spec.errors is None and not one.batched:
+        if spec.mode in PADDED_MODES and not is_off(spec.errors) and not one.batched:
             if spec.batching == "elementwise" and one.leaves[0].size:
                 return padded_numbers(one.program, spec.mode, spec.device), one.leaves[0].size
             if spec.batching in ("leading_axis", "leading_axes") and one.program.has_row_results:
@@ -93,7 +93,7 @@ class Evaluation(Generic[Result]):
     def whole(self) -> Whole:
         """The packing of the evaluation where it shares its call with no other."""
         spec, shapes = self.point.spec, tuple(map(_SHAPE, self.leaves))
-        if spec.errors is not None:
+        if is_off(spec.errors):
             return Compared(self.program, "graph", spec.device, shapes, spec.errors)
         return whole(self.program, spec.mode, spec.device, shapes)
 
@@ -185,8 +185,7 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
     evaluation that does not fit the packing runs as it is.
     """
     first = evaluations[0]
-    if REFUSED:
-        require_allowed(origin(first.point.op)[0])
+    _need_allowed(first)
     packing = packing or first.packed[0]
     if first.batched:
         count, rows = len(next(iter(first.seeds[-1].values()))), directions.per_call(first.point)
@@ -218,6 +217,14 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         node = _failing_node(first, error)
         raise converted(first.point.op.name, error, first.simpler(), node) from error.with_traceback(None)
     return results
+
+
+def _need_allowed(evaluation: Evaluation[Any]) -> None:
+    spec = evaluation.point.spec
+    if REFUSED:
+        require_allowed(origin(spec.op)[0])
+    if spec.errors is not None:
+        need_no_state(evaluation.program, evaluation.leaves, spec.device)
 
 
 def _in_parts(evaluation: Evaluation[Any], count: int, rows: int) -> KeyedArrays:

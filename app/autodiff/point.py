@@ -84,7 +84,7 @@ class Spec:
 
     ``dtype`` is the dtype of the op's type variable; ``max_elements`` limits the numbers in a response. ``parameters``
     are the values of the parameters that a request leaves out. With ``errors``, evaluations run for a comparison with
-    others, in mode graph: see ``app.autodiff.compared``.
+    others: see ``app.autodiff.compared``.
     """
 
     op: Op

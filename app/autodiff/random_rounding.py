@@ -36,6 +36,8 @@ FEWEST_DIGITS = tf.bfloat16
 # In the name of a function that TensorFlow traces for a single loop or branch under a tape, and of its gradient.
 WRAPPER = "cflow_gradient_wrapper"
 PHILOX = 1
+# The width of a uniform distribution, in standard deviations.
+WIDTH = 12**0.5
 # The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
 MOST_LOST = 0.1
 
@@ -140,17 +142,19 @@ class _Rounder:
         if x.dtype.is_complex:
             return tf.complex(self.off(tf.math.real(x), size), self.off(tf.math.imag(x), size))
         self._count += 1
-        # Raw operations, because those of Python add several more to the graph of each.
-        noise = tf.raw_ops.StatelessRandomNormalV2(
-            shape=tf.raw_ops.Shape(input=x), key=self._key, counter=self._counter(), alg=PHILOX, dtype=x.dtype
+        # Raw operations, because those of Python add several more to the graph of each. Numbers of float32 take a
+        # fourth of the time of normal ones of float64, and errors need no more digits.
+        drawn = tf.raw_ops.StatelessRandomUniformV2(
+            shape=tf.raw_ops.Shape(input=x), key=self._key, counter=self._counter(), alg=PHILOX, dtype=tf.float32
         )
+        noise = tf.raw_ops.Sub(x=tf.raw_ops.Cast(x=drawn, DstT=x.dtype), y=tf.constant(0.5, x.dtype))
         scale, one = self._numbers(x.dtype)
         factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
         # Not x + x * noise: an infinite number would become NaN.
         moved = tf.raw_ops.Mul(x=x, y=tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
         rounded, flushed = self._losses
         if rounded:
-            moved += noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)
+            moved += WIDTH * noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)
         return tf.where(tf.abs(moved) < flushed, tf.zeros_like(moved), moved) if flushed else moved
 
     def _counter(self) -> Tensor:
@@ -161,10 +165,10 @@ class _Rounder:
         return tf.stack([tf.constant(self._count, tf.uint64), iteration])
 
     def _numbers(self, dtype: tf.DType) -> tuple[Tensor, Tensor]:
-        """Return the scale and 1 in a dtype, once in each graph: those of a loop are not known outside of it."""
+        """Return the width of the errors and 1, once in each graph: those of a loop are not known outside of it."""
         key = tf.compat.v1.get_default_graph(), dtype
         if key not in self._known:
-            self._known[key] = tf.cast(self._scale, dtype), tf.ones([], dtype)
+            self._known[key] = tf.cast(WIDTH * self._scale, dtype), tf.ones([], dtype)
         return self._known[key]
 
     def _replacements(

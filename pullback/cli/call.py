@@ -66,6 +66,7 @@ def call(
     mode: Mode = None,
     device: Device = None,
     points: Annotated[bool, typer.Option("--points", help="Each array has a leading axis of points.")] = False,
+    digits: Annotated[bool, typer.Option("--digits", help="Estimate the rounding error of each number.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the arrays to this .npz file.")] = None,
     as_text: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     pages: Annotated[
@@ -97,7 +98,7 @@ def call(
         args = arguments(found.contract(), operation, assignments or [])
         directions = {field.name: args.get(field.name) for field in OPERATIONS[operation].tensors}
         common = {"attrs": args.get("attrs"), "dtype": dtype, "mode": mode, "device": device}
-        common |= {"points": True} if points else {}
+        common |= ({"points": True} if points else {}) | ({"digits": True} if digits else {})
         result = getattr(found, operation)(args.get("inputs", {}), **directions, **given, **common)
         arrays = entries(result)
         if out is not None:

@@ -29,10 +29,10 @@ def entries(result: Any) -> list[Entry]:
     """Return every array of a result; orders of gradients count from 1."""
     absent = getattr(result, "absent", {})
     found: list[Entry] = []
-    for field in fields(result):
+    for field in sorted(fields(result), key=lambda field: field.name == "uncertainty"):
         value = getattr(result, field.name)
         if field.name not in ("absent", "sparsity") and value is not None:
-            reasons = {} if field.name == "outputs" else absent
+            reasons = {"outputs": {}, "uncertainty": "no uncertainty"}.get(field.name, absent)
             found += _walk(field.name, value, reasons)
     return found
 

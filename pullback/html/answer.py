@@ -43,7 +43,7 @@ class Leaf(NamedTuple):
 
 def leaves(answer: Any) -> Iterator[Leaf]:
     """Yield the arrays of an answer by name, such as ``gradients.x``, and what is absent."""
-    for each in fields(answer):
+    for each in sorted(fields(answer), key=lambda each: each.name == "uncertainty"):
         if each.name not in ("absent", "failed", "sparsity"):
             yield from _leaves(each.name, getattr(answer, each.name), getattr(answer, "absent", {}), is_top=True)
 
