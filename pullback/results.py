@@ -241,13 +241,13 @@ def _together(join: Callable[[Array, Any], Any], tree: Any, other: Any) -> Any:
 
 def _tensor(found: Array, given: Any) -> Array:
     del found
-    return given if isinstance(given, np.ndarray) else decode(given)
+    return cast(Array, given) if isinstance(given, np.ndarray) else decode(given)
 
 
 def _digits(values: Array, uncertainty: Array) -> Array:
     """Return log10(|value| / uncertainty), from 0 to what the dtype has."""
     if values.dtype.kind == "c":
-        values = np.stack([values.real, values.imag], axis=-1)
+        values = np.stack([np.real(values), np.imag(values)], axis=-1)
     size, off = np.abs(np.asarray(values, np.float64)), np.asarray(uncertainty, np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         found = np.log10(size / off)

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import tensorflow as tf
 
 from app.autodiff.packing import Shape, Whole
 from app.autodiff.point import Errors
@@ -15,7 +16,7 @@ from app.errors import wrong
 from app.runtime import modes
 from app.runtime.kernels import CALLS, CHANGES, KERNELS, is_random, nodes_of
 from app.runtime.modes import KeyedArrays, Trace, Traceable
-from ops import Array, Mode
+from ops import Array, Mode, OpFault
 
 # The kernels of tf.numpy_function and tf.py_function, unless the page declares that they have no state.
 PYTHON = frozenset(["EagerPyFunc", "PyFunc"])
@@ -41,7 +42,11 @@ class Compared(Whole):
         if _unseen(self._trace(program, members)):
             program = replace(program, has_tapes=False)
         _require(self.program, _unseen(self._trace(program, members)))
-        return modes.run_each(program, self.mode, members, self.device)
+        try:
+            return modes.run_each(program, self.mode, members, self.device)
+        except (tf.errors.InvalidArgumentError, OpFault):  # the op itself has run here
+            _require(self.program, "rejects numbers that are off by a rounding, or has a branch with a gradient")
+            raise
 
     def _trace(self, program: Traceable, members: Sequence[Sequence[Array]]) -> Trace:
         return modes.trace_of(program, self.mode, members[0], self.device)

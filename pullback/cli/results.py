@@ -32,7 +32,8 @@ def entries(result: Any) -> list[Entry]:
     for field in sorted(fields(result), key=lambda field: field.name == "uncertainty"):
         value = getattr(result, field.name)
         if field.name not in ("absent", "sparsity") and value is not None:
-            reasons = {"outputs": {}, "uncertainty": "no uncertainty"}.get(field.name, absent)
+            given: dict[str, Any] = {"outputs": {}, "uncertainty": "no uncertainty"}
+            reasons = given.get(field.name, absent)
             found += _walk(field.name, value, reasons)
     return found
 

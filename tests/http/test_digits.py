@@ -118,3 +118,12 @@ def test_what_has_no_digits_says_why(client: httpx.Client, operation: str, body:
     entry = fault(post(client, "square", operation, inputs={"x": [1.0]}, **body))
     assert entry["loc"] == ["digits"]
     assert message in entry["message"]
+
+
+def test_kernels_with_a_state_and_integers_have_no_digits(plugged: httpx.Client) -> None:
+    entry = fault(post(plugged, "patient", "vjp", inputs={"x": [1.0]}, digits=True))
+    assert entry["loc"] == ["digits"]
+    assert "PyFunc" in entry["message"]
+    found = ask(plugged, "picked", "forward", inputs={"x": [1.0, 2.0], "i": [0, 1]}, digits=True)
+    assert found["uncertainty"]["outputs"]["next"] is None
+    assert found["no_uncertainty"] == {"outputs": {"next": "whole_number"}}
