@@ -5,6 +5,7 @@ in the tree, and it must find a planted breach.
 """
 
 import ast
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -131,8 +132,13 @@ def text_files() -> Files:
     return files
 
 
-def imports(source: str, module: str) -> Iterator[Import]:
-    """Yield all imports of a module at any depth, ``from a import b`` as ``a.b``."""
+# The source of every module is that of the tree in all tests but those of planted breaches.
+parsed = functools.cache(ast.parse)
+
+
+@functools.cache
+def imports(source: str, module: str) -> tuple[Import, ...]:
+    """Return all imports of a module at any depth, ``from a import b`` as ``a.b``."""
 
     def visit(node: ast.AST, is_deferred: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -148,7 +154,7 @@ def imports(source: str, module: str) -> Iterator[Import]:
                 is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
                 yield from visit(child, is_deferred or is_function)
 
-    return visit(ast.parse(source), False)
+    return tuple(visit(parsed(source), False))
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
@@ -225,12 +231,12 @@ def nothing_is_patched_on_import(modules: Modules) -> list[str]:
     for module, source in modules.items():
         imported = {
             (alias.asname or alias.name).split(".")[0]
-            for node in ast.walk(ast.parse(source))
+            for node in ast.walk(parsed(source))
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
             if (getattr(node, "module", None) or alias.name).split(".")[0] == "tensorflow"
         }
-        for node in ast.parse(source).body:
+        for node in parsed(source).body:
             targets = node.targets if isinstance(node, ast.Assign) else []
             for target in targets:
                 base = target
