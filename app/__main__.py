@@ -23,7 +23,6 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
-from app.execution.last_checks import FILE_VARIABLE
 from app.execution.sources import Sources
 from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
@@ -170,12 +169,12 @@ def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], N
         if settings.metrics:
             (metrics := folder_of_all / "metrics").mkdir()
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
-        os.environ[FILE_VARIABLE] = str(folder_of_all / "last_checks")
         shared = {
             "graphs_path": settings.graphs_path or folder_of_all / "graphs",
             "parameters_path": settings.parameters_path or folder_of_all / "parameters",
             "crashes_path": settings.crashes_path or folder_of_all / "crashes",
             "jobs_path": settings.jobs_path or folder_of_all / "jobs",
+            "verdicts_path": settings.verdicts_path or folder_of_all / "verdicts",
         }
         if settings.keys_file:
             shared["keys_file"] = folder_of_all / "keys"

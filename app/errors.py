@@ -13,6 +13,7 @@
     ├── BodyTooSlow           408     the body did not arrive in time
     ├── NotReady              409     a job has not ended, and has no answer yet
     ├── Gone                  410     what was kept for a time has been freed
+    ├── Unverified            412     no current verdict on the op, where one is required
     ├── BodyTooLarge          413     the body is over the byte limit
     ├── TargetTooLong         414     the target is over the byte limit
     ├── UnsupportedMediaType  415     no content type, an unknown one, or a compressed body
@@ -160,6 +161,12 @@ class BodyTooSlow(PullbackError):
     """The body did not arrive in time."""
 
     status, title = 408, "Request timeout"
+
+
+class Unverified(PullbackError):
+    """The op has no current verdict, and the request or the operator requires one."""
+
+    status, title = 412, "Verdict required"
 
 
 class BodyTooLarge(PullbackError):

@@ -72,6 +72,12 @@ class Settings(BaseSettings):
     )
     reload: bool = Field(default=False, description="Serve a plug-in op anew when a file of its folder is saved.")
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
+    verdicts_path: Path | None = Field(
+        default=None, description="File of the last checks, which all workers share; empty: a temporary one."
+    )
+    require_verdict: Literal["pass"] | None = Field(
+        default=None, description="pass: refuse ops that have no current verdict pass (412); empty: serve all."
+    )
     device: str = Field(default="auto", description="Device for requests that name none: auto, cpu, gpu or gpu:N.")
     gpu_memory_mb: int = Field(
         default=0, ge=0, description="Largest part of each GPU's memory to use; 0: as much as needed."
@@ -162,10 +168,12 @@ class Settings(BaseSettings):
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
     @field_validator(
-        "tls_cert", "tls_key", "keys_file", "graphs_path", "parameters_path", "crashes_path", "jobs_path", mode="before"
+        *("tls_cert", "tls_key", "keys_file", "graphs_path", "parameters_path", "crashes_path", "jobs_path"),
+        *("verdicts_path", "require_verdict"),
+        mode="before",
     )
     @classmethod
-    def _no_file(cls, value: object) -> object:
+    def _none(cls, value: object) -> object:
         return None if value == "" else value
 
     @field_validator("tls_key")

@@ -17,12 +17,14 @@ from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
+from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.linearizations import Linearizations
 from app.execution.provenance import Provenance
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
 from app.execution.sources import Sources
+from app.execution.verdicts import Verdicts
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.graphs.folder import GraphFolder
@@ -108,7 +110,9 @@ def build(
         of_key=settings.key_parameters_mb * MB,
         memory=settings.parameters_memory_mb * MB,
     )
-    shared = settings.model_copy(update={"graphs_path": graph_folder.path, "parameters_path": sets.folder.path})
+    last_checks, provenance = LastChecks(settings.verdicts_path), Provenance(registry)
+    kept = {"graphs_path": graph_folder.path, "parameters_path": sets.folder.path, "verdicts_path": last_checks.path}
+    shared = settings.model_copy(update=kept)
     setup, forks = Setup(shared, sources, frozenset(sources.changed() if sources else ())), Forks(checks)
     pool = _check_pool(setup, forks) if has_checks else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=[pool.stop] if pool else [])
@@ -139,7 +143,8 @@ def build(
         sets,
         # Another worker may get the next request, and would not know the id.
         linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
-        provenance=Provenance(registry),
+        provenance=provenance,
+        verdicts=Verdicts(last_checks, provenance, are_required=settings.require_verdict is not None),
     )
     return engine, metrics
 
@@ -169,6 +174,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
         await engine.forks.close()
     engine.graph_folder.close()
     engine.sets.folder.close()
+    engine.verdicts.checks.close()
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.autodiff.evaluation import Evaluation, compute
+from app.autodiff.point import Spec
 from app.gradcheck.job import Job
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -66,12 +67,14 @@ def run(work: Work, checkpoint: Checkpoint) -> Any:
 class Call:
     """The work of a request, and the function that writes what the engine has computed.
 
+    ``relies_on`` is the op that computes the answer, with its parameters, ``None`` if the work judges the op.
     ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. The caller
     of the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is
     large, so that the work counts as long; ``is_alone``, if no other request is in progress.
     """
 
     owner: str
+    relies_on: Spec | None
     work: Work | Portioned | CheckRun
     is_long: bool
     write: Callable[[Any], Any]

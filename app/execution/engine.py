@@ -25,6 +25,7 @@ from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
 from app.execution.sparsities import Sparsities
 from app.execution.tickets import STUCK_S
+from app.execution.verdicts import Verdicts
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
@@ -57,8 +58,8 @@ class Engine:
     of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
     the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
-    ``graph_folder`` has the posted graphs, ``sets`` the parameters that clients have put, ``last_checks`` the last
-    verdicts, ``linearizations`` the forward passes that are kept, ``sparsities`` where derivatives have nonzeros, and
+    ``graph_folder`` has the posted graphs, ``sets`` the parameters that clients have put, ``verdicts`` the last
+    checks, ``linearizations`` the forward passes that are kept, ``sparsities`` where derivatives have nonzeros, and
     ``provenance`` the versions of what is served. ``after_reading`` frees what refers to parameters that made room for
     others.
     """
@@ -81,10 +82,10 @@ class Engine:
     setup: Setup | None = None
     graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
     sets: ParameterSets = field(default_factory=ParameterSets)
-    last_checks: LastChecks = field(default_factory=LastChecks.shared)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
     sparsities: Sparsities = field(default_factory=Sparsities)
     provenance: Provenance = field(default_factory=lambda: Provenance(Registry({})))
+    verdicts: Verdicts = field(default_factory=lambda: Verdicts(LastChecks(), Provenance(Registry({}))))
     after_reading: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     async def run(self, call: Call) -> Any:
@@ -150,10 +151,12 @@ class Engine:
         return document
 
     async def note(self, job: Job, report: Mapping[str, Any]) -> None:
-        """Keep the verdict of a check that has ended, if it is one on a whole registered op."""
+        """Keep the verdict of a check that has ended, if it is one on a whole op, registered or a posted graph."""
         is_done = not report["unfinished"] or report["verdict"] == "fail"
-        if job.op in self.registry.ops and job.is_whole and is_done:
-            await asyncio.to_thread(self.last_checks.note, job.op, report["verdict"])
+        op = self.registry.ops.get(job.op) or self.graphs.known(job.op)
+        if op is not None and job.is_whole and is_done:
+            options = job.options
+            await asyncio.to_thread(self.verdicts.note, op, report["verdict"], options.seed, list(options.devices))
 
     def need_ready(self) -> None:
         """Raise ``Overloaded`` while the service is not ready: it drains, or is stuck in a computation."""

@@ -1,8 +1,9 @@
-"""The verdict of the last whole check of each registered op, in a file that all workers of a service share."""
+"""The last whole check of each op, in a file that all processes of a service share."""
 
 import fcntl
 import logging
-import os
+import secrets
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,21 +11,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
+from app.graphs.document import PREFIX
 from pullback.gradcheck.verdict import Verdict
 
 log = logging.getLogger("pullback")
 
-FILE_VARIABLE = "PULLBACK_LAST_CHECKS"
-"""The variable of the environment that names the file of several workers."""
-LARGEST = 1 << 20
+LARGEST = 1 << 22
+# The most posted graphs that have a verdict; the oldest verdicts go.
+GRAPHS = 1000
 
 
 class LastCheck(NamedTuple):
-    """A verdict, and when the check ended, in seconds since the epoch."""
+    """A verdict, when the check ended, in seconds since the epoch, its seed and devices, and what computed the op."""
 
     verdict: Verdict
     at: float
+    seed: int
+    devices: list[str]
+    origin: dict[str, str]
 
     @property
     def age_s(self) -> float:
@@ -32,44 +38,47 @@ class LastCheck(NamedTuple):
         return max(0.0, round(time.time() - self.at, 1))
 
 
+_CHECKS = TypeAdapter(dict[str, LastCheck])
+
+
 class LastChecks:
-    """One verdict for each op: those of this process, and with a file those of all workers.
+    """One check for each op; without a ``path``, in a file of this process, which ``close`` removes.
 
     Methods read and write the file, so they must not run on the event loop. A file that cannot be written or read costs
-    the verdicts of the other workers, nothing else.
+    the checks of other processes, nothing else.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Start with the verdicts of the file."""
-        self._path, self._own = path, dict[str, LastCheck]()
+        """Start with the checks in the file."""
+        self._is_own = path is None
+        self.path = path or Path(tempfile.gettempdir(), f"pullback-verdicts-{secrets.token_hex(8)}")
+        self._own = dict[str, LastCheck]()
 
-    @classmethod
-    def shared(cls) -> "LastChecks":
-        """Return those of the workers that share a file, or of this process alone."""
-        name = os.environ.get(FILE_VARIABLE)
-        return cls(Path(name) if name else None)
+    def close(self) -> None:
+        """Remove the file if it is that of this process."""
+        if self._is_own:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
 
-    def note(self, op: str, verdict: Verdict) -> None:
-        """Keep the verdict of a check that has ended."""
-        self._own[op] = LastCheck(verdict, time.time())
-        if self._path is None:
-            return
+    def note(self, op: str, check: LastCheck) -> None:
+        """Keep a check that has ended."""
+        self._own[op] = check
+        _drop_graphs(self._own)
         try:
-            with self._path.open("a+b") as file:
+            with self.path.open("a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.seek(0)
                 known = self._with_own(_parsed(file.read(LARGEST)))
+                _drop_graphs(known)
                 file.truncate(0)
-                file.write(orjson.dumps({op: list(last) for op, last in known.items()}))
+                file.write(orjson.dumps({op: list(check) for op, check in known.items()}))
         except OSError as error:
             log.warning("the last verdicts cannot be written: %s", error.strerror)
 
     def by_op(self) -> Mapping[str, LastCheck]:
-        """Return the last verdict of each op that has one."""
-        if self._path is None:
-            return dict(self._own)
+        """Return the last check of each op that has one."""
         content = b""
-        with suppress(OSError), self._path.open("rb") as file:
+        with suppress(OSError), self.path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             content = file.read(LARGEST)
         return self._with_own(_parsed(content))
@@ -79,8 +88,14 @@ class LastChecks:
         return known | newer
 
 
+def _drop_graphs(checks: dict[str, LastCheck]) -> None:
+    graphs = [op for op in checks if op.startswith(f"{PREFIX}.")]
+    for op in sorted(graphs, key=lambda op: checks[op].at)[: max(0, len(graphs) - GRAPHS)]:
+        del checks[op]
+
+
 def _parsed(content: bytes) -> dict[str, LastCheck]:
-    """Return the verdicts in a file; one that was cut off has none."""
-    with suppress(orjson.JSONDecodeError, TypeError, AttributeError):
-        return {op: LastCheck(*entry) for op, entry in orjson.loads(content).items()}
+    """Return the checks in a file; one that was cut off has none."""
+    with suppress(ValidationError):
+        return _CHECKS.validate_json(content)
     return {}

@@ -55,7 +55,7 @@ def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
     pages = {path.stem for path in paths if path.suffix == ".py"}
     paths += [path for path in (SERVICE / "build").glob("*.so") if path.stem in pages]
     paths.append(SERVICE / "build" / "tensorflow.flags")
-    found = {str(path): digest for path in paths if (digest := _digest(path)) is not None}
+    found = {str(path): digest for path in paths if (digest := digest_of(path)) is not None}
     return found | dict.fromkeys(_distributions(), b"")
 
 
@@ -73,7 +73,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
-def _digest(path: Path) -> bytes | None:
+def digest_of(path: Path) -> bytes | None:
     """Return the digest of a regular file, ``None`` for anything else; never wait, as for the writer of a pipe."""
     try:
         status = path.stat()

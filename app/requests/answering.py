@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from app.autodiff.evaluation import Evaluation, compute
+from app.errors import Malformed
 from app.execution.calls import Call, CheckRun, Portioned
 from app.execution.engine import Engine
+from app.execution.verdicts import REQUIRED
 from app.http.preferences import PROVENANCE
 from app.http.problems import Header
 from app.http.request import Request
@@ -30,6 +32,8 @@ Result = TypeVar("Result")
 SMALL_BODY = 1 << 16
 # The same for writing, in bytes of tensors.
 SMALL_RESULT = 1 << 15
+# Which verdict on the op a request requires.
+REQUIRE = b"require-verdict"
 # A response is sent in pieces of at most this size.
 PIECE = 1 << 18
 
@@ -71,12 +75,12 @@ async def answer(
 
     ``owner`` is the owner of the work if the path names the op, otherwise empty. With ``is_binary``, the tensors of the
     body and of the response are used in place, so that reading and writing take no time. Raises the ``PullbackError``
-    for a request that is invalid, or cannot be answered.
+    for a request that is invalid, or cannot be answered, and for an op without the verdict that is required.
     """
-    counters, is_large = request.counters, len(body) > SMALL_BODY
+    counters, is_large, needs_verdict = request.counters, len(body) > SMALL_BODY, _needs_verdict(engine, request)
     context = request.deadline.at, request.owner_suffix, request.key
     computed, reply = None, None
-    if is_large and is_binary:
+    if is_large and is_binary and not needs_verdict:
         whole = partial(_answer_on_scheduler, engine, request, read, body, owner)
         call, computed, reply = await engine.with_all(whole, *context)
     else:
@@ -84,6 +88,8 @@ async def answer(
         call = await engine.with_all(attempt, *context)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
+        if needs_verdict and call.relies_on is not None:
+            await engine.verdicts.need(call.relies_on)
     op = call.owner
     if reply is None:
         # Reading the body may have shortened the deadline.
@@ -96,8 +102,16 @@ async def answer(
     if PROVENANCE in request.preferences:
         reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op)))
     await send_reply(reply, request)
-    if request.candidate is not None:
+    # The fast path would look for no verdict.
+    if request.candidate is not None and not needs_verdict:
         request.candidate.exchange = Exchange(request.target, counters, body, call, computed, reply)
+
+
+def _needs_verdict(engine: Engine, request: Request) -> bool:
+    """Return whether a request, or the operator, requires a verdict; raises ``Malformed`` for an unknown one."""
+    if (wanted := request.headers.get(REQUIRE)) is not None and wanted.lower() != REQUIRED.encode():
+        raise Malformed(f"Require-Verdict: expected {REQUIRED}, got {wanted.decode('latin-1')!r}")
+    return wanted is not None or engine.verdicts.are_required
 
 
 async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: str) -> Result:

@@ -137,7 +137,7 @@ class Plan:
         if isinstance(work, Evaluation):
             written = shaped.written if shaped is not None and form else {}
             write = partial(write_as_before, work.finish, write, written, form)
-        return Call(self.owner, work, is_long, write, counters, sources)
+        return Call(self.owner, self.spec, work, is_long, write, counters, sources)
 
     def call_at_points(
         self,
@@ -167,7 +167,7 @@ class Plan:
             tensors, shape or points_in(tensors), bind, self.request.partial, finish, has_parts=shape is None
         )
         is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
-        return Call(self.owner, work, is_long, write, counters)
+        return Call(self.owner, self.spec, work, is_long, write, counters)
 
     def _at(self, decoded: Fields, tensors: Sequence[Array] | None) -> tuple[Point, Work, bool, Shaped | None]:
         """Return the point of tensors, its work, whether that is long, and what is known of their shapes.

@@ -1,6 +1,7 @@
 """GET /v1/ops and /v1/ops/{op}: the list of ops, and the contract of each."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Response
@@ -12,7 +13,6 @@ from app.autodiff.derived import DerivedOp, derivations, origin, variant_of
 from app.autodiff.padded_rows import PaddedRows, packings_of
 from app.errors import NotFound
 from app.execution.engine import Engine
-from app.execution.last_checks import LastCheck
 from app.http.request import REQUEST, Request
 from app.http.route import PageRoute
 from app.requests.negotiation import JSON
@@ -27,6 +27,7 @@ from app.routes.native.catalogue_models import (
     OpExample,
     OpList,
     OpSummary,
+    OpVerdict,
     OutputSlot,
     ParameterSlot,
     RowCalls,
@@ -59,9 +60,17 @@ def catalogue(engine: Engine) -> APIRouter:
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List all ops with the last verdict on each, and the reason why an op is unavailable."""
-        last = await asyncio.to_thread(engine.last_checks.by_op)
+        lasts = await asyncio.to_thread(_last_verdicts, engine)
         now = [_unless_refused(op, engine.registry.ops.get(op.name)) for op in listed] if REFUSED else listed
-        return OpList(ops=[_with_verdict(op, last.get(op.name)) for op in now])
+        return OpList(
+            ops=[op.model_copy(update={"last_check": lasts.get(op.name)}) if op.name in lasts else op for op in now]
+        )
+
+    @router.get("/v1/ops/{op}/verdict", summary="Get the last verdict on an op")
+    async def verdict(op: str, http_request: HttpRequest) -> OpVerdict:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
+        """Return the last check of the whole op, and whether the op has changed since."""
+        found = await find_op(engine, http_request.scope[REQUEST], op)
+        return await asyncio.to_thread(_verdict, engine, found)
 
     @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
     async def source(op: str, http_request: HttpRequest) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -183,11 +192,33 @@ def _listed(registry: Registry, op: OpSummary) -> ListedOp:
     return ListedOp(**op.model_dump(exclude_unset=True), group=group)
 
 
-def _with_verdict(op: ListedOp, last: LastCheck | None) -> ListedOp:
-    """Return a summary with the last verdict on the op, if there is one."""
-    if last is None:
-        return op
-    return op.model_copy(update={"last_check": LastVerdict.model_validate(last)})
+def _last_verdicts(engine: Engine) -> dict[str, LastVerdict]:
+    """Return the last verdict on each registered op that has one; this reads files."""
+    found, ops = dict[str, LastVerdict](), engine.registry.ops
+    for name, check in engine.verdicts.checks.by_op().items():
+        if name in ops:
+            changed = engine.verdicts.standing(ops[name], check).changed
+            lapsed: dict[str, Any] = {"changed": changed} if changed else {}
+            found[name] = LastVerdict.model_validate({"verdict": check.verdict, "age_s": check.age_s, **lapsed})
+    return found
+
+
+def _verdict(engine: Engine, op: Op) -> OpVerdict:
+    """Return the last verdict on an op; raises ``NotFound`` if there is none. This reads files."""
+    base = origin(op)[0]
+    check, changed = engine.verdicts.look(base)
+    if check is None:
+        raise NotFound(f"op {base.name} has no verdict: POST /v1/ops/{base.name}/check without checks, modes or dtypes")
+    at = datetime.fromtimestamp(check.at, UTC)
+    return OpVerdict(
+        op=base.name,
+        is_current=not changed,
+        changed=list(changed),
+        at=at,
+        age_s=check.age_s,
+        modes=list(base.modes),
+        **{name: getattr(check, name) for name in ("verdict", "seed", "devices", "origin")},
+    )
 
 
 def _unless_refused(summary: Summary, op: Op | None) -> Summary:

@@ -1,5 +1,6 @@
 """The models of the catalogue of ops and of their contracts."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -40,6 +41,27 @@ class LastVerdict(BaseModel):
 
     verdict: Verdict
     age_s: float = Field(description="Seconds since the check ended.")
+    changed: list[str] = Field(
+        default=[], description="What has changed since, so that the verdict has lapsed; absent: nothing."
+    )
+
+
+class OpVerdict(BaseModel):
+    """The last check of the whole op, and what it was a check of."""
+
+    op: str = Field(description="The op, or the one that it is derived from.")
+    verdict: Verdict
+    is_current: bool = Field(description="Whether nothing has changed since the check.")
+    changed: list[str] = Field(description="What has changed since: names of the origin.")
+    at: datetime = Field(description="When the check ended.")
+    age_s: float = Field(description="Seconds since then.")
+    seed: int = Field(description="The seed of the check.")
+    devices: list[str] = Field(description="The devices that it ran on.")
+    modes: list[str] = Field(description="The modes that it ran in.")
+    origin: dict[str, str] = Field(
+        description="The version of Pullback and of TensorFlow, and the digests (SHA-256) of the page, of its library, "
+        "of the modules beside it, of its parameters, and of the nodes of a graph."
+    )
 
 
 class ListedOp(OpSummary):

@@ -54,7 +54,7 @@ class CheckHandler:
         checks = None if request.checks is None else tuple(request.checks)
         self.engine.parameters(self.op, request.parameters)  # raises if they must be read, or if there are none
         job = Job(self.op.name, options, checks, request.inputs, request.attrs, request.parameters)
-        return Call(self.op.owner, CheckRun(job, request.budget_s), True, spelled_reply, self.counters)
+        return Call(self.op.owner, None, CheckRun(job, request.budget_s), True, spelled_reply, self.counters)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class VerifyHandler(CheckHandler):
             del checkpoint
             return verify.verify(point, cotangents, gradients, tolerances)
 
-        return Call(self.op.owner, work, True, spelled_reply, self.counters)
+        return Call(self.op.owner, None, work, True, spelled_reply, self.counters)
 
 
 @dataclass(frozen=True)

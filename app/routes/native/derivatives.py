@@ -217,7 +217,7 @@ class OperationHandler(FormatsHandler):
             blocks, name = result
             return target.write(blocks, plan.request.encoding, {"sparsity": name})
 
-        return Call(plan.owner, work, True, write, self.counters)
+        return Call(plan.owner, plan.spec, work, True, write, self.counters)
 
 
 def _write(target: Format, plan: Plan, result: Any) -> Reply:

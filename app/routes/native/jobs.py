@@ -28,7 +28,8 @@ from app.routes.protocol import document_reply
 ALL, ONE = "/v1/jobs", "/v1/jobs/{id}"
 # The headers of a request that its answer depends on.
 KEPT = frozenset(
-    b"content-type content-encoding accept accept-encoding inference-header-content-length user-agent".split()
+    b"content-type content-encoding accept accept-encoding inference-header-content-length user-agent "
+    b"require-verdict".split()
 )
 # How long before the deadline of a request the wait ends.
 MARGIN_S = 1.0

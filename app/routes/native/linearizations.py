@@ -204,7 +204,7 @@ class LinearizeHandler(FormatsHandler):
             reply = target.write({"outputs": _outputs(own)}, plan.request.encoding, others)
             return reply if why_not else reply._replace(headers=((REPLICA, store.process.encode()),))
 
-        return Call(self.op.owner, work, True, write, self.counters)
+        return Call(self.op.owner, plan.spec, work, True, write, self.counters)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class ProductHandler(FormatsHandler):
             reply = target.write({kind.field: result}, wanted.encoding, {})
             return reply._replace(headers=(RECOMPUTED,)) if product.is_recomputed else reply
 
-        return Call(held.op.owner, work, True, write, self.counters)
+        return Call(held.op.owner, spec, work, True, write, self.counters)
 
 
 async def _get(engine: Engine, request: Request) -> None:

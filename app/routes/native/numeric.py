@@ -115,4 +115,4 @@ class NumericHandler:
         def work(checkpoint: Checkpoint) -> dict[str, Any]:
             return numeric(point, wanted, checkpoint)
 
-        return Call(self.op.owner, work, True, spelled_reply, self.counters)
+        return Call(self.op.owner, None, work, True, spelled_reply, self.counters)

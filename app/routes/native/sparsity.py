@@ -78,7 +78,7 @@ class SparsityHandler(FormatsHandler):
             about = {"id": name, "nonzeros": len(sparsity.pattern.row), "colors": sparsity.products}
             return target.write({}, "nested", {"sparsity": about})
 
-        return Call(self.op.owner, work, True, write, self.counters)
+        return Call(self.op.owner, plan.spec, work, True, write, self.counters)
 
 
 def _verified(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
