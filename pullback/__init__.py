@@ -26,6 +26,7 @@ from pullback.errors import (
     TooLarge,
     Unauthorized,
     Unprocessable,
+    Unverified,
 )
 from pullback.graph_values import Attribute
 from pullback.jobs import AsyncJob, Job, JobState
@@ -70,6 +71,7 @@ __all__ = [
     "TooLarge",
     "Unauthorized",
     "Unprocessable",
+    "Unverified",
     "Verification",
     "__version__",
 ]

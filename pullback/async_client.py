@@ -55,13 +55,15 @@ class AsyncClient(BaseClient):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = addresses.DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
+        require_verdict: bool = False,
         concurrency: int = DEFAULT_CONCURRENCY,
         transport: "httpx.AsyncBaseTransport | None" = None,
         http_client: "httpx.AsyncClient | None" = None,
     ) -> None:
         """Set the address; this sends nothing."""
         self._concurrency = at_least(1, "concurrency", concurrency)
-        options = {"concurrency": concurrency, "transport": transport, "http_client": http_client}
+        options: dict[str, Any] = {"require_verdict": require_verdict, "concurrency": concurrency}
+        options |= {"transport": transport, "http_client": http_client}
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
         self._of_httpx = transport, http_client
 

@@ -27,15 +27,18 @@ class BaseClient(ABC):
         headers: Mapping[str, str] | None,
         timeout: float | None,
         retries: int,
+        require_verdict: bool,
         **options: Any,
     ) -> None:
         """Set the address; ``options`` are further arguments of the client, for its copies."""
+        headers = {**(headers or {}), **({"Require-Verdict": "pass"} if require_verdict else {})}
         has_own = options["transport"] is not None or options["http_client"] is not None
         self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
         self._retries = at_least(0, "retries", retries)
         self._transport: Transport | None = None
         self._is_closed = False
         options = {"api_key": api_key, "headers": headers, "timeout": timeout, "retries": retries, **options}
+        options["require_verdict"] = require_verdict
         self._copy = partial(type(self), self.url, **options)
 
     @property

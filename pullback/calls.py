@@ -130,6 +130,11 @@ def contract(op: str) -> Call[catalogue.Contract]:
     return Call(op_path(op), catalogue.contract, may_repeat=True)
 
 
+def verdict(op: str) -> Call[catalogue.OpVerdict]:
+    """Request the last verdict on an op."""
+    return Call(op_path(op, "verdict"), catalogue.verdict, may_repeat=True)
+
+
 def checks(ops: Iterable[str] | None, options: CheckOptions) -> Call[None]:
     """Request the checks of many ops; the response is a stream for ``reports.event``."""
     body = bodies.write_json({**selections(options), "ops": names("ops", ops)}, {})

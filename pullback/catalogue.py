@@ -43,10 +43,31 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class LastCheck:
-    """The verdict of the last check of a whole op, and the seconds since it ended."""
+    """The verdict of the last check of a whole op, the seconds since it ended, and what has changed since."""
 
     verdict: str
     age_s: float
+    changed: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class OpVerdict:
+    """The last check of the whole of ``op``, which is the op itself, or the one that it is derived from.
+
+    ``is_current`` if nothing has ``changed`` since: of ``origin``, which has versions, and digests of the page and of
+    what belongs to it. The check ended ``at`` a time (ISO 8601), ``age_s`` seconds ago.
+    """
+
+    op: str
+    verdict: str
+    is_current: bool
+    changed: list[str]
+    at: str
+    age_s: float
+    seed: int
+    devices: list[str]
+    modes: list[str]
+    origin: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -174,6 +195,11 @@ def html_of(contract: Contract) -> str:
 def listed(document: Mapping[str, Any]) -> list[ListedOp]:
     """Read the response of ``GET /v1/ops``."""
     return [read(ListedOp, op) for op in document["ops"]]
+
+
+def verdict(document: Mapping[str, Any]) -> OpVerdict:
+    """Read the response of ``GET /v1/ops/{op}/verdict``."""
+    return read(OpVerdict, document)
 
 
 def contract(document: Mapping[str, Any]) -> Contract:

@@ -39,7 +39,8 @@ class Client(Closing, BaseClient):
     path, percent-encoded. ``api_key``, for a service that needs one, defaults to ``PULLBACK_KEY``. The client sends
     ``headers`` with every request. ``timeout`` limits every network wait, in seconds; ``None`` and infinity set no
     limit. After a 429 or 503 with a ``Retry-After``, the client sends a call again up to ``retries`` times, with at
-    most half a minute of pauses. On failure every method raises a ``PullbackError``.
+    most half a minute of pauses. With ``require_verdict``, the service refuses an op that is not proved right, as
+    ``op.verdict()`` says: it raises ``Unverified``. On failure every method raises a ``PullbackError``.
 
     The ``deadline`` of a call ends it, whatever the network does: at the latest a tenth of it, and half a second, after
     it, so that the service's own answer can arrive.
@@ -63,11 +64,16 @@ class Client(Closing, BaseClient):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = addresses.DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
+        require_verdict: bool = False,
         transport: "httpx.BaseTransport | None" = None,
         http_client: "httpx.Client | None" = None,
     ) -> None:
         """Set the address; this sends nothing."""
-        options = {"transport": transport, "http_client": http_client}
+        options: dict[str, Any] = {
+            "require_verdict": require_verdict,
+            "transport": transport,
+            "http_client": http_client,
+        }
         super().__init__(url, api_key=api_key, headers=headers, timeout=timeout, retries=retries, **options)
         self._of_httpx = transport, http_client
         # Now, so that the first calls of several threads share it.

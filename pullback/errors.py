@@ -15,6 +15,7 @@
         ├── Unauthorized  401     the service needs a key, or does not know this one
         ├── NotFound      404     an unknown op or path, or an op that could not be loaded
         ├── Gone          410     a linearization or a job that has ended and is not kept
+        ├── Unverified    412     no current verdict on the op, where one is required
         ├── TooLarge      413     the body exceeds the server's limit
         ├── Unprocessable 422     an invalid tensor, shape, dtype, attribute, name or mode
         ├── RateLimited   429     too many requests at a time with this key: try again after ``retry_after`` seconds
@@ -130,6 +131,10 @@ class Gone(ProblemError):
     """The linearization, or the answer of a job, is no longer kept, or is that of another process (410)."""
 
 
+class Unverified(ProblemError):
+    """The op has no current verdict ``pass``, and the client or the operator requires one (412)."""
+
+
 class TooLarge(ProblemError):
     """The body exceeds the server's limit (413)."""
 
@@ -166,6 +171,7 @@ _BY_STATUS: Mapping[int, type[ProblemError]] = {
     401: Unauthorized,
     404: NotFound,
     410: Gone,
+    412: Unverified,
     413: TooLarge,
     422: Unprocessable,
     429: RateLimited,

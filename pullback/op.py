@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 from pullback import bodies, calls, parameters, reports, results
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, Pointwise, deadline_of, names, op_path, selections
-from pullback.catalogue import Contract
+from pullback.catalogue import Contract, OpVerdict
 from pullback.compose import apply_document, put
 from pullback.dtypes import Array
 from pullback.errors import BadArgument, NotFound
@@ -95,6 +95,11 @@ class Operations(BaseOp):
     def parameters(self, digest: str, *, deadline: float | None = None) -> Call[dict[str, Array]]:
         """Return the values of the parameters with a digest, such as ``parameters_digest`` of the contract."""
         return parameters.get(self.name, digest, deadline)
+
+    @method
+    def verdict(self) -> Call[OpVerdict]:
+        """Return the last check of the whole op, and whether it has changed since; ``NotFound`` if there is none."""
+        return calls.verdict(self.name)
 
     @operation
     def forward(self, inputs: Tensors, *others: ArrayLike, **common: Unpack[Pointwise]) -> OpCall[Forward]:

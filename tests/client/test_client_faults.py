@@ -212,6 +212,7 @@ def test_retries_are_bounded_in_time() -> None:
     [
         (404, "Not found", pullback.NotFound),
         (410, "Gone", pullback.Gone),
+        (412, "Verdict required", pullback.Unverified),
         (413, "Body too large", pullback.TooLarge),
         (422, "Unprocessable request", pullback.Unprocessable),
         (500, "Op failed", pullback.OpFailed),

@@ -185,6 +185,7 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
             ("/v1/ops/square/parameters", {"content": b"", "headers": {"content-type": "application/vnd.safetensors"}})
         ],
         ("GET", "/v1/ops/{op}/parameters/{digest}"): [(f"/v1/ops/square/parameters/{'0' * 64}", {})],
+        ("GET", "/v1/ops/{op}/verdict"): [("/v1/ops/square/verdict", {}), (f"/v1/ops/{post()}/verdict", {})],
         ("GET", "/explore/{op}"): [(f"/explore/{long}", {})],
         ("GET", "/explore/{op}/"): [(f"/explore/{long}/", {})],
         ("GET", "/explore/static/{version}/{path:path}"): [("/explore/static/0/explorer.html", {})],

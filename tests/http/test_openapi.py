@@ -133,7 +133,7 @@ def test_every_route_is_documented(document: dict[str, Any]):
     posts |= {"/v1/ops/{op}/linearize", "/v1/ops/{op}/sparsity", *there}
     checks = {"/v1/ops/{op}/numeric", "/v1/ops/{op}/check", "/v1/ops/{op}/verify", "/v1/checks"}
     probes = {"/health/live", "/health/ready", "/metrics"}
-    gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/graphs/{name}", *probes}
+    gets = {"/v1/ops", "/v1/ops/{op}", "/v1/ops/{op}/source", "/v1/ops/{op}/verdict", "/v1/graphs/{name}", *probes}
     sets = {"/v1/ops/{op}/parameters": {"put"}, "/v1/ops/{op}/parameters/{digest}": {"get"}}
     one = "/v1/linearizations/{id}"
     jobs = {"/v1/jobs": {"get"}, "/v1/jobs/{id}": {"get", "delete"}}

@@ -19,8 +19,9 @@ const AGES = /** @type {[string, number, number][]} */ ([
  */
 export function lastCheck(last) {
   if (!last) return ["not checked yet"];
-  const { verdict, age_s: age } = last;
+  const { verdict, age_s: age, changed } = last;
   const [unit, length] = AGES.find(([, , most]) => age < most) ?? ["days", 86400, 0];
-  const text = age < 60 ? "just now" : `${Math.floor(age / length)} ${unit} ago`;
+  const when = age < 60 ? "just now" : `${Math.floor(age / length)} ${unit} ago`;
+  const text = changed ? `${when}; ${changed.join(", ")} changed since` : when;
   return [make("span", { class: `badge ${verdict}` }, `${SIGNS[verdict] ?? ""} ${verdict}`), " ", make("span", { class: "muted" }, text)];
 }

@@ -18,6 +18,7 @@ export interface ListedOp extends OpSummary {
 export interface LastCheck {
   verdict: string;
   age_s: number;
+  changed?: string[];
 }
 
 export interface OpSummary {
