@@ -191,6 +191,8 @@ def test_every_documented_get_answers(document: dict[str, Any], client: httpx.Cl
         if "get" not in item or re.search("{(id|digest)}", path):
             continue
         response = client.get(path.format(op="conv_eig", name=graph))
+        if path.endswith("/verdict") and response.status_code == 404:
+            continue  # of an op that no test has checked as a whole; tests/http/test_verdict.py has a verdict
         assert response.status_code == 200
         is_text = response.headers["content-type"].startswith("text/plain")
         answer = response.text if is_text else response.json()
