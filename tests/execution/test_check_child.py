@@ -50,7 +50,8 @@ def test_no_step_waits_for_one_that_does_not_stop(
     monkeypatch.setattr(check_child, "SETTLE_S", settle_s)
     scheduler = Scheduler(8)
     scheduler.start()
-    engine = cast(Engine, SimpleNamespace(scheduler=scheduler, op=lambda name: OP))
+    found_op = {"op": lambda name: OP, "with_parameters": lambda op, job: op}
+    engine = cast(Engine, SimpleNamespace(scheduler=scheduler, **found_op))
     ours, theirs = Pipe()
     job = Sleeping("square", OPTIONS, ("contract", "value"), seconds=seconds)
     child = _Child(theirs)
