@@ -16,6 +16,8 @@ from benchmarks.checkouts import Checkout
 from benchmarks.commit import described
 from benchmarks.op_cases import CASES
 
+pytestmark = pytest.mark.slow
+
 LOADS = list(loads())
 SMALL = [load for load in LOADS[: -len(CASES)] if load.n < LARGE]
 OLD, NEW = (Checkout(Path(), Path(), name) for name in ("old", "new"))

@@ -13,6 +13,8 @@ from pullback.cli.commands import app
 from tests.client.fake_servers import json_response
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 X = np.array([1.0, 2.0])
 
 

@@ -12,6 +12,8 @@ from pullback.baselines import baseline, differences, read
 from pullback.gradcheck.recorded import MOST, recorded
 from pullback.reports import Report, report
 
+pytestmark = pytest.mark.slow
+
 ENTRY: dict[str, Any] = {
     **{"check": "derivative", "verdict": "pass", "sentence": "", "order": 1, "output": "y", "input": "x"},
     **{"attrs": {}, "mode": "graph", "dtype": "float64", "device": "cpu", "points": 1, "evaluations": 1},

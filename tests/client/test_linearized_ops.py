@@ -19,6 +19,8 @@ from tests.client.fake_servers import json_response, problem_response
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 PLUGINS = Path(__file__).parents[1] / "http" / "plugins"
 X = np.array([0.5, -1.0, 2.0])
 CT, V = np.array([1.0, 2.0, -1.0]), np.array([1.0, 0.5, -1.0])

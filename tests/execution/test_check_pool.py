@@ -17,6 +17,8 @@ from tests.execution.obedient import ObedientServer, is_running
 from tests.execution.pools import check, in_a_pool, sentence, until, verdicts
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def test_each_check_has_a_process_of_its_own() -> None:
     async def test(pool: CheckPool) -> None:

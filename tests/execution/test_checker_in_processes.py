@@ -19,6 +19,8 @@ from tests.execution.obedient import ObedientServer
 from tests.execution.pools import OPTIONS, check, empty_report, in_a_pool, sentence, until, verdicts
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_process_that_others_end_is_replaced_by_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(pool: CheckPool) -> None:

@@ -14,6 +14,8 @@ from tests.fast_path.both import GET, Both
 from tests.fast_path.wire import Answer, Wire, post
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/ops/log1pexp/vjp"
 TAGS = count()
 JSON = "content-type: application/json"

@@ -13,6 +13,8 @@ from tests.fast_path.conftest import PLUGINS
 from tests.fast_path.wire import Wire, post
 from tests.patience import PATIENCE_S, PAUSE_S
 
+pytestmark = pytest.mark.slow
+
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 GET = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
 

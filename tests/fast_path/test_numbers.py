@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.fast_path.both import Both
 from tests.fast_path.wire import post, with_head
 
+pytestmark = pytest.mark.slow
+
 TAGS = count()
 LONG = 1200
 EDGES = (

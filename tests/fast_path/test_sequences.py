@@ -21,6 +21,8 @@ from tests.fast_path.loops import EDGES, FEATURES, LOOPS, SHARED, TAGS, Loop, of
 from tests.fast_path.wire import Answer, Wire, post, with_head
 from tests.http.openinference_client import LENGTH, OCTETS, in_json
 
+pytestmark = pytest.mark.slow
+
 JSON = "content-type: application/json"
 SHARE, CONNECTIONS = 6, 32
 # The float32 that orjson does not write exactly.

@@ -12,6 +12,8 @@ from tests.conftest import ROOT
 from tests.fast_path.both import Both
 from tests.fast_path.wire import post
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/ops/log1pexp/vjp"
 JSON = "content-type: application/json"
 NUMBERS = count()

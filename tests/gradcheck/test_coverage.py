@@ -25,6 +25,8 @@ from tests.gradcheck.hard.matrices import POSITIVE, of_matrix, random_positive
 from tests.gradcheck.wrong.hidden import FAR, energy, op, scaled
 from tests.gradcheck.wrong.making import BOTH, elementwise, rows
 
+pytestmark = pytest.mark.slow
+
 HERE = Subject("derivative", 1, "y", "x", dtype="float64")
 
 

@@ -12,6 +12,8 @@ from tests.gradcheck.checking import entries, report
 from tests.gradcheck.hard import HARD
 from tests.gradcheck.wrong.making import BOTH, WIDE, made, rows
 
+pytestmark = pytest.mark.slow
+
 KNOWN = {
     "a second order of exactly 0": "upper_part",
     "a second order that underflows": "quotient_of_extremes",

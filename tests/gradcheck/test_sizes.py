@@ -16,6 +16,8 @@ from tests.gradcheck.hard import HARD
 from tests.gradcheck.op_makers import WIDE, rows
 from tests.gradcheck.wrong.sizes import OPS
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("a scalar", "three axes of different sizes")
 OTHERS = [name for name in OPS if name not in QUICK]
 CASES = [

@@ -15,6 +15,8 @@ from ops import MODES, Attrs, Op, Tensor
 from tests.graphs.compositions import by_hand, op_of
 from tests.ops.cases import REGISTRY, Case, Kind, answer, directions
 
+pytestmark = pytest.mark.slow
+
 log1pexp, safe_norm, sign, square = (REGISTRY.ops[name] for name in ("log1pexp", "safe_norm", "sign", "square"))
 
 

@@ -18,6 +18,8 @@ from ops import Tensor
 from tests.graphs.compositions import by_hand, op_of
 from tests.ops.cases import REGISTRY, Case, answer, directions
 
+pytestmark = pytest.mark.slow
+
 Shape = tuple[int, ...]
 SHAPES: Sequence[Shape] = [(), (3,), (2, 3), (3, 3)]
 MOST = 64

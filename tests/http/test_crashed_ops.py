@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[1] / "fleet" / "crashing.py"
 CRASH = {"inputs": {"x": 1.0}, "attrs": {"crash": True}}
 WHOLE = {"inputs": {"x": 1.0}}

@@ -12,6 +12,8 @@ from tests.http import test_tesseract as tesseract
 from tests.http.native_client import OF_EACH_KIND, OPERATIONS, ask
 from tests.http.openinference_client import DATATYPES, assert_same, infer, infer_json
 
+pytestmark = pytest.mark.slow
+
 Tensors = dict[str, np.ndarray]
 """Arrays by the paths that the native API has for them, such as ``inputs/x``."""
 Names = dict[str, np.ndarray]

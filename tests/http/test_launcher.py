@@ -22,6 +22,8 @@ from app.settings import Settings
 from tests.conftest import ROOT
 from tests.patience import PATIENCE_S, PAUSE_S
 
+pytestmark = pytest.mark.slow
+
 SQUARE = "/v1/ops/square/forward"
 REQUEST = b'{"inputs":{"x":[1,2]}}'
 JSON = {"content-type": "application/json"}

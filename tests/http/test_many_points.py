@@ -16,6 +16,8 @@ from tests.http.test_binary import decode, encode
 from tests.patience import PATIENCE_S
 from tests.rows.corpus import write_pages
 
+pytestmark = pytest.mark.slow
+
 COUNT = 3
 
 

@@ -12,6 +12,8 @@ from tests.conftest import ROOT
 from tests.http.native_client import post, problem
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 X = [0.5, 1.0, 2.0]
 MODES = ("graph", "eager", "v1")
 MISTAKES = {

@@ -16,6 +16,8 @@ import pytest
 from tests.conftest import ROOT, client_of, environment
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 APP = f"{sys.executable} -m app"
 SERVE = f"{Path(sys.executable).parent}/pullback serve"
 ALL_CLOSED = "<&- >&- 2>&-"

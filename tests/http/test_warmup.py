@@ -24,6 +24,8 @@ from ops import Registry, discover
 from tests.http.native_client import ask
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 REGISTRY = discover()
 CPU = "/device:CPU:0"
 Task = asyncio.Task[None]

@@ -21,6 +21,8 @@ from ops import discover
 from tests.conftest import Serve
 from tests.ops.pages import GOOD, MADE, WRONG
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _unlogged() -> Iterator[None]:

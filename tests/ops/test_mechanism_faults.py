@@ -9,6 +9,8 @@ from ops import MODES, Attrs, Example, Input, Op, OpFault, Output, custom_gradie
 from tests.ops.cases import Case, answer
 from tests.ops.places import PLACES, at_once, by_gradients, by_tapes, in_function, of_function
 
+pytestmark = pytest.mark.slow
+
 X = np.array([0.5, -1.5, 2.0])
 
 

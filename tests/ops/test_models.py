@@ -16,6 +16,8 @@ from app.tensors.json import decode
 from ops import MODES, Example, Input, Mode, Op, Output, Parameter, discover
 from tests.ops.cases import DEVICE, answer
 
+pytestmark = pytest.mark.slow
+
 ROW = [[0.5, -1.0, 2.0], [0.25, 1.0, -1.0]]
 
 

@@ -22,6 +22,8 @@ from app.tensors.json import decode
 from ops import Array, Op, discover
 from tests.http.native_client import OF_EACH_KIND
 
+pytestmark = pytest.mark.slow
+
 OPS = discover().ops
 
 

@@ -21,6 +21,8 @@ from tests.server_checks.models import (
     solver,
 )
 
+pytestmark = pytest.mark.slow
+
 RICH, POOR = (1000, 300, 120), (60, 20, 5)
 
 

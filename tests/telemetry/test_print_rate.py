@@ -15,6 +15,8 @@ from app.telemetry.print_rate import NOTICE, RATE, PrintedLines
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 CHATTY = """
 import sys
 
