@@ -15,6 +15,7 @@ from pullback import __version__
 from pullback.service_folder import SERVICE
 
 NAME = b"pullback-provenance"
+SAVED_MODEL = "saved_model.pb"
 
 Origin = Mapping[str, str]
 """What computes an op: versions, and digests of files and of parameters, each by its name."""
@@ -57,12 +58,13 @@ class Provenance:
         return found
 
     def _files(self, page: Path) -> Iterator[tuple[str, str]]:
-        """Yield the digests of a page, of its library, and of the modules beside it that are no pages."""
+        """Yield the digests of a page, of its library, and of what is beside it and no page: modules, SavedModels."""
         yield "page", page_digest(page)
         libraries = [folder / f"{page.stem}.so" for folder in (page.parent / "build", SERVICE / "build")]
         if found := [f"{path.name} {self._digest(path)}" for path in libraries if path.is_file()]:
             yield "library", _digest(found)
-        if found := [f"{path.name} {self._digest(path)}" for path in sorted(page.parent.glob("_*.py"))]:
+        beside = sorted([*page.parent.glob("_*.py"), *page.parent.glob(f"*/{SAVED_MODEL}")])
+        if found := [f"{path.relative_to(page.parent)} {self._digest(path)}" for path in beside]:
             yield "modules", _digest(found)
 
     def _digest(self, path: Path) -> str:

@@ -29,10 +29,10 @@ def put(sets: ParameterSets, seed: int, key: str = "") -> str:
 def is_kept(path: Path, digest: str) -> bool:
     """Return whether another process finds a set."""
     try:
-        found = ParameterSets(path, total=1 << 20, of_key=1 << 20, memory=1 << 20).find(OP, digest)
+        ParameterSets(path, total=1 << 20, of_key=1 << 20, memory=1 << 20).find(OP, digest)
     except NotFound:
         return False
-    return found.digest == digest
+    return True
 
 
 def test_a_key_makes_room_among_its_own_sets(tmp_path: Path) -> None:
