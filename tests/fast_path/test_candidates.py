@@ -51,7 +51,7 @@ async def answered(app: ASGIApp, data: bytes) -> Candidate:
 
 
 def template(candidate: Candidate) -> Template:
-    engine = SimpleNamespace(deadline_s=0, graphs=None)
+    engine = SimpleNamespace(deadline_s=0, graphs=None, sets=None)
     return template_of(candidate, TemplateMaker(cast(Any, engine), TemplateCache()).call_of)
 
 
