@@ -31,7 +31,8 @@ class BaseClient(ABC):
         **options: Any,
     ) -> None:
         """Set the address; ``options`` are further arguments of the client, for its copies."""
-        headers = {**(headers or {}), **({"Require-Verdict": "pass"} if require_verdict else {})}
+        if require_verdict:
+            headers = {**(headers or {}), "Require-Verdict": "pass"}
         has_own = options["transport"] is not None or options["http_client"] is not None
         self._address = addresses.address(url, timeout, api_key, headers, use_proxy=not has_own)
         self._retries = at_least(0, "retries", retries)

@@ -20,7 +20,8 @@ from tests.patience import PATIENCE_S
 def vjp(inputs: dict) -> bodies.Body:
     call = sent_by(lambda op: op.vjp(inputs))
     assert call.body is not None
-    assert call.accept == call.body.media_type
+    # JSON is what is left for numbers that safetensors does not have.
+    assert call.accept.split(",")[0] == call.body.media_type
     return call.body
 
 
@@ -86,7 +87,8 @@ LAYOUTS = {
     "strided": lambda array: array[..., ::2] if array.ndim else array,
     "reversed": lambda array: array[..., ::-1] if array.ndim else array,
 }
-SHAPES = st.lists(st.tuples(st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
+WRITTEN = [name for name, dtype in DTYPES.items() if dtype.code]
+SHAPES = st.lists(st.tuples(st.sampled_from(WRITTEN), st.lists(st.integers(0, 5), max_size=3)), max_size=4)
 
 
 @settings(deadline=None)
@@ -136,7 +138,7 @@ def test_a_tensor_of_any_alignment_is_read() -> None:
             len(header).to_bytes(8, "little") + header + b"\0" * 8
             for header in (
                 b'{"y":3}',
-                b'{"y":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}',
+                b'{"y":{"dtype":"C128","shape":[1],"data_offsets":[0,8]}}',
                 b'{"y":{"dtype":"F64","shape":[2],"data_offsets":[0,8]}}',
                 b'{"y":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}}',
                 b'{"y":{"dtype":"F64","shape":[1],"data_offsets":[-8,0]}}',

@@ -50,7 +50,7 @@ class Mutant:
 
     def path(self, root: Path) -> Path:
         """Return the path of the module in a copy of this repository."""
-        packages = ("pullback/gradcheck", "app/gradcheck", "pullback/server_checks")
+        packages = ("pullback/gradcheck", "app/gradcheck", "app/autodiff", "pullback/server_checks")
         return next(path for package in packages if (path := root / package / self.module).exists())
 
     def broken(self, code: str) -> str:

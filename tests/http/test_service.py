@@ -103,7 +103,8 @@ def test_work_is_cancelled_at_its_deadline(plugged: httpx.Client, mode: str):
     began = time.monotonic()
     headers = {**JSON, "pullback-deadline-ms": "700"}
     response = plugged.post("/v1/ops/endless/forward", content=json.dumps({**ENDLESS, "mode": mode}), headers=headers)
-    assert 0.7 <= time.monotonic() - began < 2
+    # The timers of an event loop count in milliseconds, and may be early by one.
+    assert 0.699 <= time.monotonic() - began < 2
     assert "deadline" in problem(response, 504)["detail"]
     answer = ask(plugged, "endless", "forward", inputs={"x": [2], "steps": 3}, mode=mode)
     assert answer["outputs"]["y"]["data"] == [2]
