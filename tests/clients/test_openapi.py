@@ -14,7 +14,12 @@ GENERATE = [sys.executable, "-m", "openapi_python_client", "generate", "--meta",
 def generated(url, tmp_path_factory):
     """Generate the client, and return a function that imports its modules."""
     folder = tmp_path_factory.mktemp("generated")
+    # Parameters have no other form.
+    (folder / "config.yaml").write_text(
+        "content_type_overrides: {application/vnd.safetensors: application/octet-stream}"
+    )
     places = ["--url", f"{url}/openapi.json", "--output-path", str(folder / "client")]
+    places += ["--config", str(folder / "config.yaml")]
     done = subprocess.run([*GENERATE, *places], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     for fault in ("will not be generated", "Unable to"):
