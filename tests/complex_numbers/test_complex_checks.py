@@ -10,6 +10,7 @@ import tensorflow as tf
 from pullback.ops import Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient, pages_of, register
 from tests.complex_numbers.pages import PLUGINS
 from tests.gradcheck.checking import entries, failed, report
+from tests.shares import share
 
 BOTH, REAL = ("complex64", "complex128"), ("float32", "float64")
 SOME = ["contract", "value", "derivative", "second", "linearity", "adjoint", "modes", "dtypes"]
@@ -31,7 +32,7 @@ def with_vjp(vjp: Callable[..., Any], vjp_vjp: Callable[..., Any] | None = None)
     return custom_gradient(lambda z: z * z, vjp, vjp_vjp)
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", share({name: name for name in OPS}, 4))
 def test_right_ops_pass(name) -> None:
     document = report(OPS[name], checks=SOME)
     assert document["verdict"] == "pass", entries(document, "derivative") or document["sentence"]

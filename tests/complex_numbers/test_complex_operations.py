@@ -12,10 +12,12 @@ from app.autodiff import linearization
 from tests.complex_numbers import truth
 from tests.complex_numbers.pages import PLUGINS, cases
 from tests.http.native_client import MODES, ask, post, problem
+from tests.shares import share
 
 CASES = cases()
 # XLA has no kernel for eig, and that of the gradient of sqrt is wrong.
-RUNS = [(op, mode) for op in CASES for mode in MODES if not (mode == "xla" and op in ("cx_eig", "cx_sqrt"))]
+ALL = [(op, mode) for mode in MODES for op in CASES if not (mode == "xla" and op in ("cx_eig", "cx_sqrt"))]
+RUNS = share({f"{op}-{mode}": (op, mode) for op, mode in ALL}, 3)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,9 @@ def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize(("op", "mode"), RUNS)
-def test_every_order(client, op, mode) -> None:
+@pytest.mark.parametrize("run", RUNS)
+def test_every_order(client, run) -> None:
+    op, mode = run
     case, rng = CASES[op], np.random.default_rng(7)
 
     def f(xs: Any) -> Any:

@@ -46,7 +46,14 @@ _DEADLINE: Schema = {
 }
 
 
-_OF_JOBS: Mapping[str, Schema] = {
+_OF_OPERATIONS: Mapping[str, Schema] = {
+    "verdict": {
+        "name": "Require-Verdict",
+        "in": "header",
+        "required": False,
+        "description": "pass: an op without a current verdict pass is refused (412).",
+        "schema": {"type": "string", "enum": ["pass"]},
+    },
     "prefer": {
         "name": "Prefer",
         "in": "header",
@@ -79,16 +86,16 @@ def openapi(app: FastAPI, engine: Engine) -> Schema:
     document["components"] = {
         "schemas": {name: without_defaults(schema) for name, schema in schemas.items()},
         "responses": responses,
-        "parameters": {"deadline": _DEADLINE, **_OF_JOBS},
+        "parameters": {"deadline": _DEADLINE, **_OF_OPERATIONS},
     }
-    jobs = {route.path for route in app.routes if isinstance(route, RawRoute) and route.may_be_job}
+    operations = {route.path for route in app.routes if isinstance(route, RawRoute) and route.may_be_job}
     for path, item in document["paths"].items():
         for method, operation in item.items():
             answers = {status: answer for status, answer in operation["responses"].items() if status in SUCCESS}
             operation["responses"] = {**answers, **refusals}
             operation["parameters"] = [*operation.get("parameters", ()), {"$ref": "#/components/parameters/deadline"}]
-            if method == "post" and path in jobs:
-                operation["parameters"] += [{"$ref": f"#/components/parameters/{name}"} for name in _OF_JOBS]
+            if method == "post" and path in operations:
+                operation["parameters"] += [{"$ref": f"#/components/parameters/{name}"} for name in _OF_OPERATIONS]
     return document
 
 
