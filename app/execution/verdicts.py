@@ -30,7 +30,7 @@ class Standing(NamedTuple):
     def why_not(self) -> str:
         """Why it is not the required verdict, "" if it is."""
         if self.check is None:
-            return "nobody has checked all of it"
+            return "no check of the whole op has ended"
         if self.changed:
             return f"{', '.join(self.changed)} changed after the last check"
         return "" if self.check.verdict == REQUIRED else f"the last check ended with {self.check.verdict}"

@@ -77,7 +77,7 @@ def test_an_op_without_a_verdict_is_refused_in_every_protocol_and_still_checked(
     assert client.get("/v1/ops/cubed/verdict").status_code == 404
     refused = client.post(VJP, json=X, headers=REQUIRED)
     assert refused.status_code == 412
-    assert "nobody has checked all of it; POST /v1/ops/cubed/check" in refused.json()["detail"]
+    assert "no check of the whole op has ended; POST /v1/ops/cubed/check" in refused.json()["detail"]
     wrong = client.post(VJP, json=X, headers={"Require-Verdict": "fail"})
     assert (wrong.status_code, wrong.json()["detail"]) == (400, "Require-Verdict: expected pass, got 'fail'")
     for operation in ("forward", "jacobian", "linearize", "sparsity"):
