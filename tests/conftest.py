@@ -100,10 +100,7 @@ class Service:
         return found
 
     def wait_until_warm(self) -> "Service":
-        until = time.monotonic() + PATIENCE_S
-        while " warmed up " not in self.log():
-            assert time.monotonic() < until, self.log()
-            time.sleep(0.05)
+        self.log_with(" warmed up ")
         return self
 
     @property
@@ -114,6 +111,14 @@ class Service:
         """Return what it has written to stderr so far."""
         descriptor = self._log.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
+
+    def log_with(self, text: str, count: int = 1) -> str:
+        """Return the log when it has the text so many times: the service writes it in the background."""
+        until = time.monotonic() + PATIENCE_S
+        while (log := self.log()).count(text) < count:
+            assert time.monotonic() < until, f"expected {count} times {text!r} in the log:\n{log}"
+            time.sleep(0.01)
+        return log
 
     def client(self) -> httpx.Client:
         return client_of(self.url)

@@ -75,7 +75,7 @@ def test_saved_pages_are_served_and_the_others_stay(launch: Start, folder, tmp_p
         asking.join()
     assert failures[0] == 0
     assert failures[1] > 0
-    assert "plug-in ops: cube (my ops/cube.py)" in service.log()
+    assert service.log_with("plug-in ops: cube (my ops/cube.py)")
     service.process.terminate()
     assert service.wait() == 0
 

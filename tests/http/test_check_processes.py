@@ -206,7 +206,7 @@ def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx
         os.kill(pid, signal.SIGKILL)
         sign, square = (event["report"] for event in events if event["event"] == "report")
     assert sign["verdict"] == "pass"
-    assert "the process of the check of op sign ended with SIGKILL: a new one runs the check again" in checking.log()
+    assert checking.log_with("the process of the check of op sign ended with SIGKILL: a new one runs the check again")
     assert square["verdict"] == "pass"
 
 
@@ -294,10 +294,7 @@ def test_other_ops_than_those_of_the_service_are_not_checked(
     finally:
         page.write_text(text)
     assert "files have changed since the service read them" in detail
-    until = time.monotonic() + PATIENCE_S
-    while str(page) not in checking.log():  # the process that found it writes the log
-        assert time.monotonic() < until, checking.log()
-        time.sleep(PAUSE_S)
+    checking.log_with(str(page))
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
 
 

@@ -19,7 +19,7 @@ def test_clients_over_the_limit(launch: Start) -> None:
     assert one.process.pid
     resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
     one.wait_until_ready()
-    assert "the limit of open files allows only 64 connections" in one.log()
+    assert one.log_with("the limit of open files allows only 64 connections")
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", one.port)
         idle = [stack.enter_context(socket.create_connection(address, PATIENCE_S)) for _ in range(CLIENTS)]

@@ -395,7 +395,7 @@ def test_keys_that_cannot_be_copied_now_are_copied_later(tmp_path, keys_file, ca
 def test_the_service_does_not_start_without_its_file(start, tmp_path):
     one = start(KEYS_FILE=str(tmp_path / "none"))
     assert one.wait() == 3
-    assert f"pullback: PULLBACK_KEYS_FILE: cannot read {tmp_path / 'none'}: No such file" in one.log()
+    assert one.log_with(f"pullback: PULLBACK_KEYS_FILE: cannot read {tmp_path / 'none'}: No such file")
     assert "Traceback" not in one.log()
 
 

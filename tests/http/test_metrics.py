@@ -368,10 +368,7 @@ def test_processes_are_summed_over_the_workers_that_live(two: Service, pages: Pa
     (pages / "changed").touch()
     ended, survivor = one.workers()
     os.kill(ended, signal.SIGKILL)
-    until = time.monotonic() + PATIENCE_S
-    while "is not replaced" not in one.log():
-        assert time.monotonic() < until
-        time.sleep(PAUSE_S)
+    one.log_with("is not replaced")
     alone = wait_for_memory(one)
     assert one.workers() == [survivor]
     assert alone("process_cpu_seconds_total") >= both("process_cpu_seconds_total")

@@ -17,13 +17,6 @@ DRAIN_S, CONNECTIONS = 3, 64
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def until_log_has(one, text: str, count: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while one.log().count(text) < count:
-        assert time.monotonic() < until, one.log()
-        time.sleep(0.01)
-
-
 def resume(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
         os.kill(pid, signal.SIGCONT)
@@ -45,7 +38,7 @@ def test_requests_that_arrive_before_the_listener_closes_are_answered(start, wor
             sock.sendall(LIVE)
             assert b"connection: close" not in sock.recv(1 << 16)
         one.process.send_signal(signal.SIGTERM)
-        until_log_has(one, "draining for", workers)
+        one.log_with("draining for", workers)
         for pid in serving:
             os.kill(pid, signal.SIGSTOP)
             stack.callback(resume, pid)

@@ -133,4 +133,4 @@ def test_the_key_may_be_in_the_file_of_the_certificate(start, certificate, tmp_p
 def test_a_key_needs_a_certificate(start, certificate):
     one = start(TLS_KEY=str(certificate[1]))
     assert one.wait() == 2
-    assert "PULLBACK_TLS_KEY: expected PULLBACK_TLS_CERT too" in one.log()
+    assert one.log_with("PULLBACK_TLS_KEY: expected PULLBACK_TLS_CERT too")

@@ -41,7 +41,7 @@ def test_requests_from_the_socket_to_the_end(start, path: Path):
     one.process.terminate()
     assert one.wait() == 0
     assert not path.exists()
-    assert "client=-:0" in one.log()
+    assert one.log_with("client=-:0")
 
 
 def test_the_socket_of_a_process_that_was_killed_is_replaced(path: Path):
@@ -107,7 +107,7 @@ def test_a_path_that_cannot_be_is_one_line(host: str, start, tmp_path: Path):
     one = start(HOST=actual)
     assert one.wait() == 1
     assert one.log().startswith(f"pullback: cannot listen on {actual} (PULLBACK_HOST): ")
-    assert IMPOSSIBLE[host] in one.log()
+    assert one.log_with(IMPOSSIBLE[host])
     assert one.log().count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
 
