@@ -180,6 +180,7 @@ def test_the_command_line(here, folder) -> None:
     assert (service.code, service.out.split()[0]) == (0, "square:")
 
 
+@pytest.mark.thorough
 def test_an_op_that_fails_everywhere_prints_one_stack_trace(here, folder, tmp_path) -> None:
     page = (folder / "my_ops" / "cube.py").read_text().replace("return x**3", "raise OSError('no table')")
     (tmp_path / "cube.py").write_text(page)
@@ -189,7 +190,13 @@ def test_an_op_that_fails_everywhere_prints_one_stack_trace(here, folder, tmp_pa
     assert found.error.count("Traceback") == 1, found.error
 
 
-@pytest.mark.parametrize("call", ["tf.math.lgamma(x)", "tf.cast(tf.linalg.svd([[x[0]]])[0], x.dtype) + x"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "tf.math.lgamma(x)",
+        pytest.param("tf.cast(tf.linalg.svd([[x[0]]])[0], x.dtype) + x", marks=pytest.mark.thorough),
+    ],
+)
 def test_what_tensorflow_raises_is_a_finding_alone(here, tmp_path, call: str) -> None:
     """It has kernels of svd in no half precision, and of the second order of lgamma in none."""
     page = CRASHING.format(name="half")
@@ -201,6 +208,7 @@ def test_what_tensorflow_raises_is_a_finding_alone(here, tmp_path, call: str) ->
     assert found.error == ""
 
 
+@pytest.mark.thorough
 def test_what_an_op_prints_before_it_crashes_is_shown(here, tmp_path) -> None:
     prints = "print('first'); os.write(1, b'm' * 3_000_000); os.write(2, b'\\nCheck failed: last\\n'); os.kill("
     (tmp_path / "loud.py").write_text(CRASHING.format(name="loud").replace("os.kill(", prints))
@@ -221,6 +229,7 @@ def test_a_path_without_a_page_is_refused(here, folder) -> None:
     assert Path(folder, "my_ops").is_dir()
 
 
+@pytest.mark.thorough
 def test_a_graph_is_checked_with_the_pages_beside_it(here, graphs) -> None:
     found = here("pullback", "check", str(graphs), "--check", "derivative", "--check", "second")
     assert found.code == 2

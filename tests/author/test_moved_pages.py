@@ -7,7 +7,7 @@ import pytest
 
 from tests.author.conftest import RIGHT, WRONG
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def test_what_a_refactoring_moves(here: Any, folder: Any, tmp_path: Path) -> None:

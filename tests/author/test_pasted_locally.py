@@ -51,7 +51,7 @@ FORMS = ("json", "html", "junit")
 FINDING = re.compile(r"analytic (\S+)  \|.*\n.*\n  analytic: (\S+) of\n +(\S.*)\n")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pasted_command_returns_the_number(tmp_path: Path) -> None:
     folder = tmp_path / "my ops"
     folder.mkdir()

@@ -56,6 +56,7 @@ def test_a_test_for_each_op_and_check_in_a_worker(here) -> None:
     assert "_helper" not in ran.out
 
 
+@pytest.mark.thorough
 def test_pages_are_collected_only_with_the_option_and_without_their_import(here) -> None:
     ran = here("pytest", "my_ops", *QUIET, "--collect-only")
     assert lines(ran)[0] == "my_ops/test_cube.py::test_the_op"
@@ -63,6 +64,7 @@ def test_pages_are_collected_only_with_the_option_and_without_their_import(here)
     assert [line for line in lines(ran) if "::" in line] == [f"my_ops/bad.py::{name}" for name in pytest_plugin.CHECKS]
 
 
+@pytest.mark.thorough
 def test_graphs_are_checked_too(here, graphs) -> None:
     ran = here("pytest", "--pullback", str(graphs), *QUIET, "-k", "value", "-rfp")
     assert "2 passed" in ran.out, ran.out

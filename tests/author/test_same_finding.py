@@ -10,7 +10,7 @@ from pullback.cli.watch import Watch
 from pullback.local_checks import LocalChecks
 from tests.conftest import Serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 HEAD = "FAIL bad derivative, dy/dx, order 1, float64, graph, cpu"
 

@@ -55,6 +55,7 @@ def test_every_save_is_checked_and_compared_with_the_last(loop) -> None:
     assert loop.save(right)[-1].endswith("; as before")
 
 
+@pytest.mark.thorough
 def test_a_graph_is_checked_at_every_save_of_a_page_beside_it(loop, graphs) -> None:
     graph = graphs / "sixth.graph.json"
     assert pages_due([loop.page, graph], [loop.page]) == [loop.page, graph]

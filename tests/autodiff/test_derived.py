@@ -46,6 +46,10 @@ def marks_of(case: Case, path: tuple[str, ...]) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if len(path) > 1 else []
 
 
+def marks_of_kind(op: Op) -> pytest.MarkDecorator:
+    return pytest.mark.slow if op.name in OF_EACH_KIND else pytest.mark.thorough
+
+
 CASES = [
     pytest.param(case, path, id=f"{case.op.name}-{case.example.name}-{'.'.join(path)}", marks=marks_of(case, path))
     for case in cases()
@@ -104,8 +108,14 @@ def test_the_values_are_those_of_another_mode(case: Case, path: tuple[str, ...])
         assert isinstance(y, Absent) or y.dtype == graph.op.dtype_of(slot, case.exact)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "path"), [case for case in CASES if is_needed(*case.values)])
+ADJOINT = [
+    pytest.param(case, path, id=f"{case.op.name}-{'.'.join(path)}", marks=marks_of_kind(case.op))
+    for case, path in (param.values for param in CASES)
+    if is_needed(case, path)
+]
+
+
+@pytest.mark.parametrize(("case", "path"), ADJOINT)
 def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, path: tuple[str, ...]) -> None:
     """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""
     at, rng = point(case, path, "graph", case.rng), np.random.default_rng(1)

@@ -73,7 +73,7 @@ def is_needed(op: Op, example: Example, mode: Mode) -> bool:
 
 
 IN_MODES = [
-    pytest.param(*case.values, mode, id=f"{case.id}-{mode}", marks=pytest.mark.slow if mode != "graph" else ())
+    pytest.param(*case.values, mode, id=f"{case.id}-{mode}", marks=pytest.mark.thorough if mode != "graph" else ())
     for case in CASES
     for mode in MODES
     if is_needed(*case.values, mode)

@@ -142,8 +142,8 @@ def test_what_the_service_refuses_ends_a_driver(client: pullback.Client) -> None
             done.result(60)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["pair_energy", pytest.param("neural_energy", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("op", ["pair_energy", "neural_energy"])
 def test_the_pages_pass_their_checks(client: pullback.Client, op: str) -> None:
     report = client.op(op).check(dtypes=["float64"], modes=["graph"], orders=[1], checks=["value", "derivative"])
     assert report.verdict == "pass"

@@ -366,7 +366,7 @@ def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -
 
 
 # The others take seconds each, and their pages seldom change.
-QUICK_TO_CHECK = ("cube", "split_square", "pick", "masked_mean")
+QUICK_TO_CHECK = ("cube", "pick")
 
 
 def test_the_first_op_is_short() -> None:

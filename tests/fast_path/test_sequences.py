@@ -42,7 +42,7 @@ BRIEF = [name for name, loop in LOOPS.items() if loop.names is not None and not 
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.slow) for name in LOOPS]
+    "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.thorough) for name in LOOPS]
 )
 def test_a_loop_is_taken(both: Both, name: str):
     loop = LOOPS[name]

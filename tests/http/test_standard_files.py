@@ -89,7 +89,7 @@ def test_an_invalid_setting_has_its_status(abandoned: int, redirection: str):
 
 
 # Each is a new interpreter. The command `serve` opens the files where the module does, whatever they are.
-USUAL, SLOW = [(APP, ALL_CLOSED, "1")], [(SERVE, ALL_CLOSED, "2"), (APP, "PIPE", "1")]
+USUAL, SLOW = [(APP, ALL_CLOSED, "1")], [(SERVE, ALL_CLOSED, "2")]
 CASES = [
     pytest.param(*case, marks=() if case in USUAL else pytest.mark.slow if case in SLOW else pytest.mark.thorough)
     for case in product((APP, SERVE), REDIRECTIONS, "12")

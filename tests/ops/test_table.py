@@ -92,7 +92,7 @@ def mode_cases() -> list:
     in_mode = {"xla": compiled, "v1": [case for case in CASES if case in compiled or case.op.name in OF_MANY_SHAPES]}
     chosen = [(case, mode) for case in CASES for mode in case.op.modes if case in in_mode.get(mode, CASES)]
     return [
-        pytest.param(case, mode, id=f"{case}-{mode}", marks=() if case in FIRST_CASES else pytest.mark.slow)
+        pytest.param(case, mode, id=f"{case}-{mode}", marks=() if case in FIRST_CASES else pytest.mark.thorough)
         for case, mode in chosen
     ]
 
@@ -118,7 +118,7 @@ BATCHED_CASES = [
         case,
         mode,
         id=f"{case}-{mode}",
-        marks=() if mode != "xla" else pytest.mark.thorough if takes_long(case) else pytest.mark.slow,
+        marks=pytest.mark.thorough if mode == "xla" else (),
     )
     for case in FIRST_CASES
     for mode in case.op.modes
