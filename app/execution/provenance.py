@@ -10,7 +10,7 @@ import tensorflow as tf
 from app.autodiff.derived import origin
 from app.execution.sources import digest_of
 from app.gradcheck.record import page_digest
-from ops import Op, Registry
+from ops import Op, ParameterSet, Registry
 from pullback import __version__
 from pullback.service_folder import SERVICE
 
@@ -31,9 +31,14 @@ class Provenance:
         served = {name: page for name, page in registry.pages.items() if name not in registry.stale}
         self._loaded = {name: dict(self._files(page)) for name, page in served.items()}
 
-    def header(self, op: str) -> tuple[bytes, bytes]:
-        """Return the header of an answer of a registered op. A posted graph has no page; its name has its digest."""
+    def header(self, op: str, parameters: ParameterSet) -> tuple[bytes, bytes]:
+        """Return the header of an answer of an op with these values of its parameters.
+
+        A posted graph has no page; its name has its digest.
+        """
         found = {**_VERSIONS, "page": self._loaded.get(op, {}).get("page")}
+        if parameters.arrays:
+            found["parameters"] = parameters.digest
         return NAME, ", ".join(f'{name}="{value}"' for name, value in found.items() if value).encode()
 
     def of(self, op: Op) -> Origin:

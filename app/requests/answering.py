@@ -24,7 +24,7 @@ from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
-from ops import Array
+from ops import NO_PARAMETERS, Array
 
 Result = TypeVar("Result")
 
@@ -100,7 +100,8 @@ async def answer(
         write = partial(_written, call, computed)
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
     if PROVENANCE in request.preferences:
-        reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op)))
+        parameters = call.relies_on.parameters if call.relies_on else NO_PARAMETERS
+        reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op, parameters)))
     await send_reply(reply, request)
     # The fast path would look for no verdict.
     if request.candidate is not None and not needs_verdict:
