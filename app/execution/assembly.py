@@ -121,7 +121,7 @@ def build(
     if settings.metrics:
         names = TritonRegistry() if settings.nv_metrics else CollectorRegistry()
         metrics = Metrics(lambda: scheduler.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
-        metrics.count_ops(len(registry.ops), len(registry.unavailable))
+        metrics.describe(len(registry.ops), len(registry.unavailable), provenance.pages)
     engine = Engine(
         registry,
         scheduler,

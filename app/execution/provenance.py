@@ -22,7 +22,7 @@ Origin = Mapping[str, str]
 
 
 class Provenance:
-    """What computes each registered op, as it was loaded. Methods but ``header`` read files."""
+    """What computes each registered op, as it was loaded. ``header`` and ``pages`` read no files."""
 
     def __init__(self, registry: Registry) -> None:
         """Read the files of the ops that have just been loaded; the page of a stale op is not what is served."""
@@ -30,6 +30,11 @@ class Provenance:
         self._known = dict[Path, tuple[tuple[int, ...], str]]()
         served = {name: page for name, page in registry.pages.items() if name not in registry.stale}
         self._loaded = {name: dict(self._files(page)) for name, page in served.items()}
+
+    @property
+    def pages(self) -> str:
+        """The digest of the files of all ops, as they were loaded: replicas with the same pages have the same."""
+        return _digest(f"{op} {sorted(files.items())}" for op, files in sorted(self._loaded.items()))
 
     def header(self, op: str, parameters: ParameterSet) -> tuple[bytes, bytes]:
         """Return the header of an answer of an op with these values of its parameters.

@@ -139,8 +139,6 @@ class Metrics:
         self.counter(CPU, "CPU time, in seconds.", partial(self._usage.__getitem__, f"{CPU}_total"))
         for name, (combined, document) in USED.items():
             self.gauge(name, document, partial(self._usage.__getitem__, name), combined)
-        build = self._gauge("pullback_build_info", "Versions, as labels; the value is 1.", "max", tuple(VERSIONS))
-        build.labels(**VERSIONS).set(1)
 
     def counter(self, name: str, document: str, read: Read) -> None:
         """Declare the counter of a total, which ``read`` returns."""
@@ -198,8 +196,14 @@ class Metrics:
         for op, is_joined in published:
             gauge.labels(op, str(is_joined).lower()).set(counts[op, is_joined])
 
-    def count_ops(self, served: int, unavailable: int) -> None:
-        """Declare how many ops are served, and how many failed to load: the same in every worker."""
+    def describe(self, served: int, unavailable: int, pages: str) -> None:
+        """Declare how many ops are served, how many failed to load, and the digest of their pages.
+
+        They are the same in every worker.
+        """
+        labels = {**VERSIONS, "pages": pages}
+        document = "Versions and the digest of the pages, as labels; the value is 1."
+        self._gauge("pullback_build_info", document, "max", tuple(labels)).labels(**labels).set(1)
         self.gauge("pullback_ops_served", "Ops that are served.", lambda: served, "max")
         self.gauge(
             "pullback_ops_unavailable", "Ops that failed to load, and are not served.", lambda: unavailable, "max"

@@ -179,6 +179,8 @@ def test_the_process_the_build_and_the_ops_have_metrics(caller: httpx.Client):
     assert 0 < time.time() - seen("process_start_time_seconds") < 1e6
     ready = caller.get("/health/ready").json()
     versions = {"version": __version__, "tensorflow": ready["tensorflow"], "python": platform.python_version()}
+    [build] = seen.families["pullback_build_info"].samples
+    assert len(build.labels["pages"]) == 64
     assert seen("pullback_build_info", **versions) == seen("pullback_build_info") == 1
     assert seen("pullback_ops_served") == ready["ops"]
     assert seen("pullback_ops_unavailable") == 0
