@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.conftest import ROOT, Service
+from tests.page_examples import op_files
 
 PLUGINS, FORCES = ROOT / "tests" / "http" / "plugins", ROOT / "docs" / "examples" / "forces"
 COMPLEX = ROOT / "tests" / "complex_numbers" / "plugins"
+MODELS = ROOT / "docs" / "models.md"
 AT_ONCE = 2
 LIMIT_S = 600
 
@@ -48,8 +50,9 @@ def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[s
 
 def _failures(names: Iterator[str], run_one: Callable[[str, str], int]) -> list[str]:
     """Run names until none is left; another thread takes from them too."""
-    with tempfile.TemporaryFile() as log:
-        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{COMPLEX}:{FORCES}")
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as models:
+        Path(models, "classifier.py").write_text(op_files(MODELS)["classifier"], encoding="utf-8")
+        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{COMPLEX}:{FORCES}:{models}")
         try:
             url = service.wait_until_ready().url
             failed = [name for name in names if run_one(name, url)]

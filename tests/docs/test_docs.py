@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,12 +24,15 @@ from app.runtime import traces
 from app.settings import Settings
 from pullback.keys import line_for
 from tests.conftest import ROOT, Serve, Service, environment
+from tests.page_examples import FENCE, op_files
 from tests.patience import PATIENCE_S
 from tests.threaded_service import ThreadedService
 
 README, HTTP_API, ADD_AN_OP = "README.md", "docs/http-api.md", "docs/add-an-op.md"
 ADD_A_NATIVE_OP, MODELS, PAGE_LIMITS = "docs/add-a-native-op.md", "docs/models.md", "docs/page-limits.md"
 PAGES_OF_OPS = [ADD_A_NATIVE_OP, ADD_AN_OP, MODELS, PAGE_LIMITS]
+# Their commands need an op of another page.
+EXPLAIN = "docs/explain-a-model.md"
 GRADIENT_CHECKS, DEPLOYMENT = "docs/gradient-checks.md", "docs/deployment.md"
 OPS, PYTHON_CLIENT = "docs/ops.md", "docs/python-client.md"
 EVENTS = ("start", "progress", "finding", "report", "summary", "error")
@@ -39,11 +43,10 @@ MAX_OP_LINES = 40
 # The last digits of a float32 differ between processors.
 DIGITS = 1e-6
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ROW = re.compile(r"^\| (?!---)(.+) \|$", re.MULTILINE)
 DEFINES_OP = "\nOP = Op(\n"
-OP_FILE = re.compile(r"`my_ops/(\w+)\.py`")
+OP_FILES = op_files(*(ROOT / page for page in (ADD_AN_OP, MODELS, PAGE_LIMITS)))
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")
 
@@ -84,11 +87,18 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]*)`", cell)
 
 
-def run(command: list[str], url: str, **options: Any) -> str:
-    """Run a command with the pages' address replaced by ``url``; return its output."""
+def run(command: list[str], url: str) -> str:
+    """Run a command in a new folder, which has the files in ``docs/examples``; return its output.
+
+    The pages' address is replaced by ``url``.
+    """
     here = [part.replace(ON_THE_PAGES, url) for part in command]
     env = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    done = subprocess.run(here, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "docs" / "examples", Path(folder, "docs", "examples"))
+        done = subprocess.run(
+            here, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -130,7 +140,7 @@ def differences(page: str, url: str, first: str = ":") -> list[tuple[str, str, s
 
 
 @needs_curl
-@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, *PAGES_OF_OPS) and steps(p)])
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in (README, EXPLAIN, *PAGES_OF_OPS) and steps(p)])
 def test_commands_print_the_output_on_the_page(page: str, service: Service) -> None:
     assert differences(page, service.url) == []
 
@@ -155,6 +165,11 @@ def has_target(page: str, link: str) -> bool:
 def anchors(text: str) -> list[str]:
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings]
+
+
+def test_a_command_leaves_nothing_in_the_repository() -> None:
+    run(["bash", "-euc", "touch left_here; test -f docs/examples/residual.graph.json"], ON_THE_PAGES)
+    assert not (ROOT / "left_here").exists()
 
 
 def test_same_finds_differences() -> None:
@@ -331,21 +346,9 @@ def test_the_limits_of_traces_match_the_code() -> None:
     assert f"{traces.TRACES_KEPT} traces and {traces.COMPILED_KEPT} of those that XLA compiles" in text_of(HTTP_API)
 
 
-def op_files() -> dict[str, str]:
-    """Return the files on the pages about ops, by the names in the text before them."""
-    files: dict[str, str] = {}
-    for page in (ADD_AN_OP, MODELS, PAGE_LIMITS):
-        text, end = text_of(page), 0
-        for fence in FENCE.finditer(text):
-            if fence[1] == "python":
-                files[OP_FILE.findall(text[end : fence.start()])[-1]] = fence[2]
-            end = fence.end()
-    return files
-
-
 def mistakes() -> dict[str, tuple[str, list[str]]]:
     """Return the page's wrong versions of its first op by name: the file and the error message."""
-    cube, wrong = op_files()["cube"], dict[str, tuple[str, list[str]]]()
+    cube, wrong = OP_FILES["cube"], dict[str, tuple[str, list[str]]]()
     for number, (function, line, words) in enumerate(rows(ADD_AN_OP, "function")):
         name = f"mistake_{number}"
         [right] = re.findall(rf"def {quoted(function)[0]}\(.*?(    return [^\n]*)", cube, re.DOTALL)
@@ -358,7 +361,7 @@ def mistakes() -> dict[str, tuple[str, list[str]]]:
 def plugged(serve_for_module: Serve, tmp_path_factory: pytest.TempPathFactory) -> ThreadedService:
     """A service with the page's files in one folder and its wrong versions in another."""
     right, wrong = tmp_path_factory.mktemp("my_ops"), tmp_path_factory.mktemp("mistakes")
-    for name, body in op_files().items():
+    for name, body in OP_FILES.items():
         (right / f"{name}.py").write_text(body)
     for name, (body, _) in mistakes().items():
         (wrong / f"{name}.py").write_text(body)
@@ -370,7 +373,7 @@ QUICK_TO_CHECK = ("cube", "pick")
 
 
 def test_the_first_op_is_short() -> None:
-    assert len(op_files()["cube"].splitlines()) < MAX_OP_LINES
+    assert len(OP_FILES["cube"].splitlines()) < MAX_OP_LINES
 
 
 @needs_curl
@@ -410,7 +413,7 @@ def test_what_a_page_cannot_say_is_written_as_described(plugged: ThreadedService
     "name",
     [
         pytest.param(name, marks=() if name in QUICK_TO_CHECK else pytest.mark.thorough)
-        for name, body in op_files().items()
+        for name, body in OP_FILES.items()
         if DEFINES_OP in body
     ],
 )

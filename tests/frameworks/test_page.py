@@ -11,15 +11,21 @@ import pytest
 from tests.page_examples import run_examples
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
-# The pages of those that are on another.
-PAGES = {"openmdao": "solvers.md", "casadi": "solvers.md", "ase": "forces.md"}
+# The pages of those that are on others.
+PAGES = {
+    "openmdao": ("solvers.md",),
+    "casadi": ("solvers.md",),
+    "ase": ("forces.md",),
+    "jax": (PAGE.name, "explain-a-model.md"),
+}
 # A longer program, and its output on the page.
 PROGRAM = re.compile(r"<!-- (\w+): (\w+\.py) -->\n```text\n(.*?)```", re.DOTALL)
 PROGRAMS = {framework: (file, output) for framework, file, output in PROGRAM.findall(PAGE.read_text(encoding="utf-8"))}
 
 
 def test_the_examples_print_the_output_on_the_page(url: str, framework: str) -> None:
-    run_examples(PAGE.with_name(PAGES.get(framework, PAGE.name)), f"<!-- {framework} -->", url)
+    for page in PAGES.get(framework, (PAGE.name,)):
+        run_examples(PAGE.with_name(page), f"<!-- {framework} -->", url)
 
 
 def test_the_longer_example_prints_the_output_on_the_page(url: str, framework: str) -> None:
