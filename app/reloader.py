@@ -27,6 +27,7 @@ from app.runtime.forks import start_copy
 from app.serving import serve
 from app.settings import Settings
 from ops import Registry, RegistryError, pages_of, register
+from pullback.page_files import is_of_saved_model
 from pullback.service_folder import SERVICE
 
 log = logging.getLogger("pullback")
@@ -193,4 +194,4 @@ def _texts(settings: Settings) -> dict[Path, bytes]:
 
 def _is_source(change: object, path: str) -> bool:
     del change
-    return path.endswith(SOURCES)
+    return path.endswith(SOURCES) or is_of_saved_model(path)

@@ -38,7 +38,7 @@ WEB = (
 # What the pages of ops import: the only part of `pullback` that needs TensorFlow.
 VOCABULARY = "pullback.ops"
 # What it imports from the rest of `pullback`.
-FOR_PAGES = ("pullback.service_folder", "pullback.terminal_codes")
+FOR_PAGES = ("pullback.page_files", "pullback.service_folder", "pullback.terminal_codes")
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (

@@ -12,10 +12,11 @@ from app.execution.sources import digest_of
 from app.gradcheck.record import page_digest
 from ops import Op, ParameterSet, Registry
 from pullback import __version__
+from pullback.page_files import SAVED_MODEL
 from pullback.service_folder import SERVICE
 
 NAME = b"pullback-provenance"
-SAVED_MODEL = "saved_model.pb"
+BESIDE = ("_*.py", SAVED_MODEL, f"*/{SAVED_MODEL}")
 
 Origin = Mapping[str, str]
 """What computes an op: versions, and digests of files and of parameters, each by its name."""
@@ -73,7 +74,7 @@ class Provenance:
         libraries = [folder / f"{page.stem}.so" for folder in (page.parent / "build", SERVICE / "build")]
         if found := [f"{path.name} {self._digest(path)}" for path in libraries if path.is_file()]:
             yield "library", _digest(found)
-        beside = sorted([*page.parent.glob("_*.py"), *page.parent.glob(f"*/{SAVED_MODEL}")])
+        beside = sorted(path for pattern in BESIDE for path in page.parent.glob(pattern))
         if found := [f"{path.relative_to(page.parent)} {self._digest(path)}" for path in beside]:
             yield "modules", _digest(found)
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pullback.page_files import is_of_saved_model
 from pullback.service_folder import PACKAGE, SERVICE
 
 CODE = (SERVICE / "app", SERVICE / "ops", PACKAGE)
@@ -43,7 +44,7 @@ class Sources:
 
 def is_code(name: str) -> bool:
     """Return whether a file or a package is code; others may be what an op writes while it runs, such as a cache."""
-    return name.endswith((".py", ".so", ".graph.json", DISTRIBUTION))
+    return name.endswith((".py", ".so", ".graph.json", DISTRIBUTION)) or is_of_saved_model(name)
 
 
 def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
@@ -60,7 +61,7 @@ def digests(plug_in_folders: Sequence[Path]) -> Mapping[str, bytes]:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the visible files of a plug-in folder and of its ``build``, and the Python files of visible subfolders."""
+    """Yield the visible files of a plug-in folder and of its ``build``, and code and models of its subfolders."""
     entries = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
@@ -69,7 +70,8 @@ def _files_of(folder: Path) -> Iterator[Path]:
             return
         for name in names:
             # ``pullback native`` writes libraries into build/.
-            if not name.startswith(".") and (name.endswith(".py") or Path(parent) in (folder, folder / "build")):
+            is_read = name.endswith(".py") or is_of_saved_model(name)
+            if not name.startswith(".") and (is_read or Path(parent) in (folder, folder / "build")):
                 yield Path(parent, name)
 
 

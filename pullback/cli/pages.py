@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pullback.errors import BadArgument
+from pullback.page_files import SAVED_MODEL, pages_in
 
 GRAPH = ".graph.json"
 """The end of the name of a file with the document of a graph, which is an op like one with a page."""
@@ -27,12 +28,16 @@ def pages_at(path: Path) -> Iterable[Path]:
         return [path]
     if path.is_dir():
         try:
-            files = [page for page in path.iterdir() if page.name.endswith((".py", GRAPH))]
-            found = sorted(page for page in files if page.name[0] not in "_.")
+            graphs = [page for page in path.iterdir() if page.name.endswith(GRAPH) and page.name[0] not in "_."]
+            found = sorted([*pages_in(path), *graphs])
         except OSError as error:
             raise BadArgument(f"cannot read {path}: {error.strerror}") from None
         if found:
             return found
+        if (path / SAVED_MODEL).is_file():
+            name = path.absolute().name
+            cure = f"write OP = Op.from_saved_model(Path(__file__).parent, ...) into {name}/{name}.py"
+            raise BadArgument(f"expected a page beside the SavedModel in {path}, found none; {cure}")
         raise BadArgument(
             f"expected pages of ops (*.py) or graphs (*{GRAPH}) in {path}, found none; pullback new NAME writes one"
         )

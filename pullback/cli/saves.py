@@ -8,6 +8,7 @@ from typing import Self
 
 from pullback.cli.pages import GRAPH
 from pullback.errors import BadArgument
+from pullback.page_files import is_of_saved_model
 from pullback.service_process import NOT_INSTALLED
 
 # Editors write a file in several steps; these are one save.
@@ -59,4 +60,4 @@ class Saves:
 
 def _is_source(change: object, path: str) -> bool:
     del change
-    return path.endswith(SOURCES)
+    return path.endswith(SOURCES) or is_of_saved_model(path)

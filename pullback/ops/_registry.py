@@ -9,6 +9,7 @@ from types import MappingProxyType
 from pullback.ops._native import NotBuilt, is_left_out
 from pullback.ops._op import Op
 from pullback.ops._pages import OWN, load_page, noting_stop_signals, reason, stem
+from pullback.page_files import pages_in
 
 log = logging.getLogger("pullback")
 
@@ -112,8 +113,7 @@ def pages_of(folders: Sequence[Path]) -> list[Path]:
         if not folder.is_dir():
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): expected a folder, got {folder}")
         try:
-            names = [path for path in folder.iterdir() if path.suffix == ".py" and path.name[0] not in "_."]
-            pages += sorted(path for path in names if not is_left_out(path))
+            pages += [path for path in pages_in(folder) if not is_left_out(path)]
         except OSError as error:
             expected = f"expected a folder that may be read, got {folder}: {error.strerror}"
             raise RegistryError(f"plug-in ops (PULLBACK_OPS_PATH): {expected}") from None

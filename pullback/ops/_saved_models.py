@@ -14,10 +14,11 @@ from pullback.ops._parameters import Parameter
 from pullback.ops._saved_functions import Functions
 from pullback.ops._saved_ops import CALLS, RESOURCE, NotEmitted, Variable
 from pullback.ops._slots import Input, Output
+from pullback.page_files import SAVED_MODEL
 
 flow: Any = tf
 
-FILE, CHECKPOINT, SIGNATURE = "saved_model.pb", "variables/variables", "serving_default"
+CHECKPOINT, SIGNATURE = "variables/variables", "serving_default"
 # A file without weights is not larger.
 MAX_FILE = 1 << 28
 OBJECTS, VALUE = "_CHECKPOINTABLE_OBJECT_GRAPH", "VARIABLE_VALUE"
@@ -31,6 +32,11 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
     signature that it does not have, and, as ``NotEmitted``, for one that has ops with state, Python or files.
     """
     graph = _graph_of(folder)
+    version, needed = graph.meta_info_def.tensorflow_version, graph.graph_def.versions.min_consumer
+    if needed > tf.version.GRAPH_DEF_VERSION:
+        got = f"one of TensorFlow {version}, whose graph needs version {needed}"
+        expected = f"graphs up to version {tf.version.GRAPH_DEF_VERSION}, those of TensorFlow {tf.version.VERSION}"
+        raise NotEmitted(f"{folder.name}: expected {expected}, got {got}")
     if signature not in graph.signature_def or signature.startswith("__"):
         known = ", ".join(name for name in sorted(graph.signature_def) if not name.startswith("__"))
         raise ValueError(f"{folder.name}: expected one of the signatures {known}, got {signature!r}")
@@ -77,16 +83,15 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
     gradients = ", with its custom gradients" * bool(functions.gradients)
     if functions.has_lost_gradients:
         gradients += ", saved without some of its custom gradients"
-    version = graph.meta_info_def.tensorflow_version
     fields: Fields = {"function": forward, "inputs": inputs, "outputs": outputs, "parameters": tuple(parameters)}
     return fields | {"source": f"a SavedModel of TensorFlow {version}{gradients}"}
 
 
 def _graph_of(folder: Path) -> Any:
     """Return the graph of a SavedModel."""
-    path = folder / FILE
+    path = folder / SAVED_MODEL
     if not path.is_file() or path.stat().st_size > MAX_FILE:
-        expected = f"a folder with {FILE} of at most {MAX_FILE} bytes"
+        expected = f"a folder with {SAVED_MODEL} of at most {MAX_FILE} bytes"
         raise ValueError(f"{folder.name}: expected {expected}; write it by model.export or tf.saved_model.save")
     message: Any = saved_model_pb2
     saved = message.SavedModel()
@@ -94,7 +99,7 @@ def _graph_of(folder: Path) -> Any:
         saved.ParseFromString(path.read_bytes())
         [graph] = saved.meta_graphs
     except (DecodeError, ValueError, OSError) as error:
-        raise ValueError(f"{folder.name}/{FILE}: expected a SavedModel with one graph: {error}") from None
+        raise ValueError(f"{folder.name}/{SAVED_MODEL}: expected a SavedModel with one graph: {error}") from None
     return graph
 
 

@@ -51,6 +51,10 @@ def need_allowed(node: Any) -> None:
         raise NotEmitted(f"{where} runs Python of the process that saved it; write it with TensorFlow")
     if definition is None or not hasattr(tf.raw_ops, node.op):
         raise NotEmitted(f"{where} is not one of TensorFlow {tf.version.VERSION}; export the model again with it")
+    known = {each.name for each in definition.attr}
+    if unknown := sorted(name for name in node.attr if not name.startswith("_") and name not in known):
+        expected = f"is known to TensorFlow {tf.version.VERSION} without {unknown[0]}"
+        raise NotEmitted(f"{where} {expected}; export the model again with it")
     if definition.is_stateful and node.op not in (*CALLS, *LOOPS, *BRANCHES, *READS, *MESSAGES):
         cure = "an op changes nothing, and has no random numbers and tables; export the model at inference"
         raise NotEmitted(f"{where} has state: {cure}")

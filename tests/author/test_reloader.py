@@ -1,14 +1,17 @@
 """A service that serves saved pages: without going away, and the last good version of a page that breaks."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.author.conftest import RIGHT
 from tests.conftest import Service, Start
+from tests.ops.doubled import save_doubled
 from tests.patience import PATIENCE_S, PAUSE_S
 
 pytestmark = pytest.mark.slow
@@ -78,6 +81,22 @@ def test_saved_pages_are_served_and_the_others_stay(launch: Start, folder, tmp_p
     assert service.log_with("plug-in ops: cube (my ops/cube.py)")
     service.process.terminate()
     assert service.wait() == 0
+
+
+def test_an_exported_model_is_served(launch: Start, tmp_path: Path) -> None:
+    save_doubled(tmp_path / "models")
+    shutil.copytree(tmp_path / "models" / "with_gradients", tmp_path / "ops" / "with_gradients")
+    service = launch(OPS_PATH=str(tmp_path / "ops"), RELOAD="1").wait_until_ready()
+
+    def slope() -> float:
+        with service.client() as client:
+            answer = client.post("/v1/ops/with_gradients/vjp", json={"inputs": {"x": [[0.0, 0.0, 0.0]]}})
+            return answer.json()["gradients"]["x"]["data"][0][0]
+
+    assert slope() == 9
+    other = tmp_path / "models" / "without" / "saved_model.pb"
+    shutil.copy(other, tmp_path / "ops" / "with_gradients" / "saved_model.pb")
+    wait_for(4.5, slope)
 
 
 def fault(found: dict[str, Any]) -> tuple[bool | None, bool, bool]:

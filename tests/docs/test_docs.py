@@ -391,7 +391,7 @@ def test_models_are_served_as_described(plugged: ThreadedService) -> None:
 def test_an_exported_model_is_served_as_described(serve: Serve, tmp_path: Path) -> None:
     _, export, page = blocks(MODELS, "py")
     subprocess.run([sys.executable, "-c", export], cwd=tmp_path, check=True, capture_output=True)
-    (tmp_path / "my_ops" / "flowers.py").write_text(page)
+    (tmp_path / "my_ops" / "flowers" / "flowers.py").write_text(page)
     with serve(OPS_PATH=str(tmp_path / "my_ops")).client() as client:
         contract = client.get("/v1/ops/flowers").json()
         names = [each["name"] for each in contract["parameters"]]

@@ -1,7 +1,6 @@
 """SavedModels as ops: values and gradients are those of what was saved, in every mode; what is refused, and why."""
 
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from app.autodiff.admission import admit
 from app.autodiff.binding import bind
@@ -16,43 +16,14 @@ from app.autodiff.derived import variant_of
 from app.tensors.json import decode
 from ops import MODES, Example, Mode, Op
 from tests.ops.cases import DEVICE, answer
-
-ROW = [[0.5, -1.0, 2.0], [0.25, 1.0, -1.0]]
-
-
-# In another process: the service changes how tensors are compared, and TensorFlow compares them when it saves these.
-DOUBLED = """
-import sys
-import tensorflow as tf
-
-class Doubled(tf.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = tf.Variable([[1.0, 2.0], [0.5, -1.0], [0.0, 0.25]], name="weights")
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
-    def __call__(self, x):
-        @tf.custom_gradient
-        def product(x, w):
-            y = tf.tanh(x @ w)
-            def gradient(dy):
-                inner = dy * (1 - y * y)
-                return 2 * inner @ tf.transpose(w), 3 * tf.transpose(x) @ inner
-            return y, gradient
-        return {"y": product(1.5 * x, self.w)}
-
-for name in ("True", "False"):
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=name == "True")
-    module = Doubled()
-    tf.saved_model.save(module, f"{sys.argv[1]}/{name}", signatures=module.__call__, options=options)
-"""
+from tests.ops.doubled import ROW, save_doubled
 
 
 @pytest.fixture(scope="module")
 def doubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of y = tanh(1.5 x w) with, and without, a gradient that is twice as large in x and three times in w."""
+    """The folder of two SavedModels, with and without their custom gradients."""
     path = tmp_path_factory.mktemp("doubled")
-    subprocess.run([sys.executable, "-c", DOUBLED, str(path)], check=True, capture_output=True)
+    save_doubled(path)
     return path
 
 
@@ -130,7 +101,7 @@ def test_an_exported_model_has_every_order_of_the_model(exported: tuple[Path, An
 
 @pytest.mark.parametrize("mode", MODES)
 def test_saved_gradients_are_honoured_where_they_were_saved(doubled: Path, mode: Mode) -> None:
-    one, other = op_of(doubled / "True"), op_of(doubled / "False")
+    one, other = op_of(doubled / "with_gradients"), op_of(doubled / "without")
     assert one.source.endswith(", with its custom gradients")
     assert other.source.endswith(", saved without some of its custom gradients")
     assert [each.name for each in one.parameters] == ["weights"]
@@ -195,7 +166,26 @@ def test_a_folder_without_a_model(tmp_path: Path, exported: tuple[Path, Any]) ->
     (tmp_path / "saved_model.pb").write_bytes(whole)
     with pytest.raises(ValueError, match="expected its variables in variables/variables"):
         op_of(tmp_path)
-    (tmp_path / "saved_model.pb").write_bytes(whole.replace(b"MatMul", b"NatMul"))
     (tmp_path / "variables").symlink_to(exported[0] / "variables")
+    (tmp_path / "saved_model.pb").write_bytes(whole.replace(b"MatMul", b"NatMul"))
     with pytest.raises(ValueError, match=r"NatMul at .* is not one of TensorFlow"):
+        op_of(tmp_path)
+
+
+def test_a_model_of_a_later_tensorflow(tmp_path: Path, exported: tuple[Path, Any]) -> None:
+    shutil.copytree(exported[0], tmp_path, dirs_exist_ok=True)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((tmp_path / "saved_model.pb").read_bytes())
+    [graph] = saved.meta_graphs
+    nodes = [node for each in graph.graph_def.library.function for node in each.node_def if node.op == "MatMul"]
+    for node in nodes:
+        node.attr["transpose_c"].b = True
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    with pytest.raises(ValueError, match=r"MatMul at .* is known to TensorFlow [\d.]+ without transpose_c"):
+        op_of(tmp_path)
+    graph.graph_def.versions.min_consumer = 9999
+    graph.meta_info_def.tensorflow_version = "3.1.4"
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    expected = r"expected graphs up to version \d+, .* got one of TensorFlow 3\.1\.4, whose graph needs version 9999"
+    with pytest.raises(ValueError, match=expected):
         op_of(tmp_path)
