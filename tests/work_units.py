@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 THE_SERVICE, BOTH_SERVICES = "the service", "both services"
-FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/", "tests/benchmarks/")
+FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/", "tests/benchmarks/", "tests/compatibility/")
 FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
 FOLDER_OF_BOTH_SERVICES = "tests/fast_path/"
 # Their tests start other services, or need none.
