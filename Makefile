@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows format lock clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows format lock committed licences release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -165,6 +165,9 @@ build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-op
 build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 	$(call MAKE_ENVIRONMENT)
 
+build/release/.installed-$(MINOR): requirements/release.txt | $(VENV)/.made-$(MINOR)
+	$(call MAKE_ENVIRONMENT)
+
 define MAKE_ENVIRONMENT
 @$(call ONCE,$(@D).lock) echo "Installing $< into $(@D)"; \
 rm -rf $(@D); $(PYTHON) -m venv --without-pip $(@D); \
@@ -297,10 +300,36 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu dev bench gpu deploy ray; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu dev bench gpu deploy ray release; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done
+
+# The packages of the lock of the service, as they are installed in $(VENV), with what each says of its licence.
+LICENCES = build/release/bin/pip-licenses --python $(VENV)/bin/python --format markdown --with-urls \
+	--packages $$(sed -nE 's/^([a-zA-Z0-9._-]+)==.*/\1/p' requirements/$(BUILD).txt)
+licences: $(VENV)/.installed-$(BUILD) build/release/.installed-$(MINOR) ## list the licences of all packages that the service needs
+	@$(LICENCES)
+
+committed:
+	@changes=$$(git status --porcelain); test -z "$$changes" || { \
+	    echo "Expected a commit without changes beside it, got:" >&2; echo "$$changes" >&2; exit 1; }
+
+# Twice, each from the files of the commit alone, and with its time.
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' pullback/__init__.py)
+release: committed $(VENV)/.installed-cpu build/release/.installed-$(MINOR) ## build wheel and source archive, see that they can be built again, and add checksums, licences and a bill of materials
+	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf dist build/first build/second; \
+	for folder in build/first build/second; do \
+	    mkdir -p $$folder/dist; git archive --prefix=source/ HEAD | tar -x -C $$folder; \
+	    git archive --format=tar.gz --prefix=pullback-$(VERSION)/ --output=$$folder/dist/pullback-$(VERSION).tar.gz HEAD; \
+	    $(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $$folder/dist $$folder/source; \
+	done; \
+	diff -r build/first/dist build/second/dist || { echo "Expected two builds of a commit to be equal." >&2; exit 1; }; \
+	cp -r build/first/dist dist; rm -rf build/first build/second; \
+	$(LICENCES) --output-file dist/licences.md >/dev/null; \
+	build/release/bin/python -W ignore::UserWarning -m cyclonedx_py requirements --output-reproducible --pyproject pyproject.toml \
+	    --output-file dist/pullback-$(VERSION).cdx.json requirements/cpu.txt; \
+	cd dist; sha256sum * >SHA256SUMS; cat SHA256SUMS
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

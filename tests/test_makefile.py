@@ -98,3 +98,12 @@ def test_another_python_is_refused_with_the_cure(clone) -> None:
     assert "Expected no-such-python to be Python 3.11, 3.12 or 3.13" in refused.stderr
     assert "make installer PYTHON=python3.12" in refused.stderr
     assert not (clone / ".venv").exists()
+
+
+def test_a_release_of_a_tree_with_changes_is_refused(clone) -> None:
+    subprocess.run(["git", "init", "--quiet"], cwd=clone, check=True)
+    done = make(clone, "release")
+    assert done.returncode != 0
+    assert "Expected a commit without changes beside it, got:\n?? Makefile" in done.stderr
+    assert not (clone / ".venv").exists()
+    assert not (clone / "dist").exists()

@@ -9,6 +9,8 @@ import json
 import sys
 from contextlib import closing
 
+from packaging.version import Version
+
 from tests.compatibility.replaying import replay
 from tests.compatibility.requests import REQUESTS
 from tests.compatibility.surface import surface
@@ -23,11 +25,9 @@ def main() -> int:
     """Write ``answers/VERSION.json``, one request on each line, and ``surfaces``; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.compatibility", description=__doc__)
     parser.add_argument("command", choices=["record"])
-    parser.add_argument("version", nargs="?", default="0.4.0", help="the version that is released next")
-    version = parser.parse_args().version
-    if version in [released for released, _ in RELEASED.findall(text_of("CHANGELOG.md"))]:
-        print(f"{version} is released: its promise stands. Expected the next version.", file=sys.stderr)
-        return 2
+    parser.parse_args()
+    newest = max(Version(released) for released, _ in RELEASED.findall(text_of("CHANGELOG.md")))
+    version = f"{newest.major}.{newest.minor + 1}.0"
     with closing(ThreadedService(CHECK_PROCESSES="1")) as service, service.client() as client:
         lines = [json.dumps({**request, "answer": answer}) for request, answer in replay(client, REQUESTS)]
     (ANSWERS / f"{version}.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")

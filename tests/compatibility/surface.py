@@ -41,9 +41,13 @@ def _members(value: type) -> list[str]:
 
 
 def _arguments(value: Any) -> list[str]:
+    """Return the names of the arguments of a function or class of ours; a constant, or a type of others, has none."""
+    is_ours = str(getattr(value, "__module__", "")).startswith("pullback")
+    if not (is_ours and (inspect.isroutine(value) or inspect.isclass(value))):
+        return []
     try:
         return [name for name in inspect.signature(value).parameters if not name.startswith("_")]
-    except (TypeError, ValueError):  # a constant, a type, or what is written in C
+    except ValueError:  # an exception that takes what those of Python take
         return []
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+from packaging.version import Version
 
 from tests.compatibility.promised import differences
 from tests.compatibility.replaying import replay
 from tests.compatibility.requests import REQUESTS
 
 ANSWERS = Path(__file__).parent / "answers"
-VERSIONS = sorted(path.stem for path in ANSWERS.glob("*.json"))
+VERSIONS = sorted((path.stem for path in ANSWERS.glob("*.json")), key=Version)
 
 
 def recorded(version: str) -> list[dict[str, Any]]:

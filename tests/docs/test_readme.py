@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from tests.patience import PATIENCE_S
 
 MAX_LINES = 150
 INSTALL, ACTIVATE, NEW, CHECK, SERVE = [line.partition("#")[0].strip() for line in blocks(README, "sh")[0].splitlines()]
+PICTURE = re.compile(r'(?:!\[[^\]]*\]\(|<img src=")([^)"]+)')
 # Durations, and the worst number in error bars, differ between machines.
 NUMBER = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
 
@@ -25,6 +27,18 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}
 
 def test_it_is_short() -> None:
     assert len(text_of(README).splitlines()) < MAX_LINES
+
+
+def test_its_pictures_exist_and_the_logo_is_small() -> None:
+    logo, *others = PICTURE.findall(text_of(README))
+    assert others
+    assert [picture for picture in (logo, *others) if not (ROOT / picture).is_file()] == []
+    assert f'href="/explore/static/{Path(logo).name}"' in (ROOT / logo).with_name("explorer.html").read_text()
+    drawing = ElementTree.parse(ROOT / logo).getroot()
+    # A viewBox without a size: it is sharp at 16 px and at 512.
+    assert drawing.attrib["viewBox"] == "0 0 32 32"
+    assert not {"width", "height"} & set(drawing.attrib)
+    assert (ROOT / logo).stat().st_size < 1_000
 
 
 def test_make_installs_and_serves() -> None:
