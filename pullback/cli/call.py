@@ -14,6 +14,7 @@ from pullback.cli.local_service import local_service
 from pullback.cli.names import arguments, did_you_mean
 from pullback.cli.options import Assignments, Device, Dtype, Mode, OpName, Timeout, Url, client
 from pullback.cli.output_files import output_files
+from pullback.cli.parameters import Parameters, digest_of
 from pullback.cli.results import as_json, entries, print_entries, save
 from pullback.errors import BadArgument
 from pullback.op import OPERATIONS, OPTIONS
@@ -65,6 +66,7 @@ def call(
     dtype: Dtype = None,
     mode: Mode = None,
     device: Device = None,
+    parameters: Parameters = None,
     points: Annotated[bool, typer.Option("--points", help="Each array has a leading axis of points.")] = False,
     digits: Annotated[bool, typer.Option("--digits", help="Estimate the rounding error of each number.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the arrays to this .npz file.")] = None,
@@ -98,6 +100,7 @@ def call(
         args = arguments(found.contract(), operation, assignments or [])
         directions = {field.name: args.get(field.name) for field in OPERATIONS[operation].tensors}
         common = {"attrs": args.get("attrs"), "dtype": dtype, "mode": mode, "device": device}
+        common["parameters"] = digest_of(found, parameters)
         common |= ({"points": True} if points else {}) | ({"digits": True} if digits else {})
         result = getattr(found, operation)(args.get("inputs", {}), **directions, **given, **common)
         arrays = entries(result)

@@ -20,6 +20,9 @@ CODE = (
 # What an op computes may depend on these; the others are for a service that others use.
 INHERITED = ("PULLBACK_DEVICE", "PULLBACK_GPU_MEMORY_MB", "PULLBACK_OPS_PATH")
 
+# The largest set of parameters that this process puts.
+LOCAL_MB = "4096"
+
 
 @contextmanager
 def local_service(paths: Sequence[Path]) -> Generator[str]:
@@ -32,7 +35,8 @@ def local_service(paths: Sequence[Path]) -> Generator[str]:
     folders = dict.fromkeys(str(page.absolute().parent) for path in paths for page in pages_at(path))
     with TemporaryDirectory() as own, open(Path(own) / "log", "w+", encoding="utf-8", errors="replace") as log:
         settings = {"PULLBACK_HOST": f"unix:{own}/socket", "PULLBACK_WARM_UP": "0", "PULLBACK_DRAIN_S": "0"}
-        settings["PULLBACK_CHECK_PROCESSES"] = "0"
+        settings |= {"PULLBACK_CHECK_PROCESSES": "0", "PULLBACK_PARAMETERS_MB": LOCAL_MB}
+        settings |= {"PULLBACK_KEY_PARAMETERS_MB": LOCAL_MB, "PULLBACK_PARAMETERS_MEMORY_MB": LOCAL_MB}
         if folders:
             settings["PULLBACK_OPS_PATH"] = os.pathsep.join(folders)
         own_names = {name for name in os.environ if name.startswith("PULLBACK_")} - {*INHERITED}

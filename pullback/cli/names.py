@@ -13,9 +13,9 @@ from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
 def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the values of ``name=value``, by the fields of an operation, or of ``verify``, and by name.
 
-    ``x`` is an input or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or ``ddx`` the
-    vector and ``gx`` the gradient of an input x. With its field, as in ``inputs.x``, a name is never ambiguous. Raises
-    ``BadArgument`` for a name that is unknown or ambiguous.
+    ``x`` is an input, a parameter or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or
+    ``ddx`` the vector and ``gx`` the gradient of an input or parameter x. With its field, as in ``inputs.x``, a name is
+    never ambiguous. Raises ``BadArgument`` for a name that is unknown or ambiguous.
     """
     known, result = meanings(contract, operation), dict[str, dict[str, Any]]()
     for text in assignments:
@@ -39,7 +39,8 @@ def split(text: str) -> tuple[str, str]:
 
 def meanings(contract: Contract, operation: str) -> dict[str, list[tuple[str, str]]]:
     """Return every name that an assignment may have, with its meanings: a field and a name within it."""
-    slots = {"inputs": [slot.name for slot in contract.inputs], "outputs": [slot.name for slot in contract.outputs]}
+    inputs = [slot.name for slot in (*contract.inputs, *contract.parameters)]
+    slots = {"inputs": inputs, "outputs": [slot.name for slot in contract.outputs]}
     tensors = OPERATIONS[operation].tensors if operation in OPERATIONS else [COTANGENTS, GRADIENTS]
     fields = [(tensor.name, slots[tensor.of], tensor.prefixes) for tensor in (INPUTS, *tensors)]
     known: dict[str, list[tuple[str, str]]] = {}

@@ -23,6 +23,7 @@ from pullback.cli.options import (
     Url,
     client,
 )
+from pullback.cli.parameters import Parameters, digest_of
 from pullback.errors import BadArgument
 
 
@@ -35,6 +36,7 @@ def verify(
     dtype: Dtype = None,
     mode: Mode = None,
     device: Device = None,
+    parameters: Parameters = None,
     absolute: Absolute = 0.0,
     relative: Relative = 0.0,
     as_json: Json = False,
@@ -64,6 +66,7 @@ def verify(
             dtype=dtype,
             mode=mode,
             device=device,
+            parameters=digest_of(found, parameters),
         )
     if as_json:
         print_document(verification.document)

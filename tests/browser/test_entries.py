@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.request
 from typing import Any
 
 import pytest
@@ -172,3 +173,27 @@ def test_large_inputs_stay_out_of_the_address(visit) -> None:
     other = visit("/explore" + page.url.partition("/explore")[2])
     expect(other.locator(".answer h3")).to_contain_text("[2, 3]")
     assert other.locator(".note").is_hidden()
+
+
+def test_parameters_have_a_digest_and_gradients(visit, url: str) -> None:
+    with urllib.request.urlopen(f"{url}/v1/ops/scaled", timeout=60) as response:
+        own = json.load(response)["parameters_digest"]
+    page = visit("/explore/scaled?t=vjp", is_quiet=False)
+    bodies = sent(page)
+    field = page.get_by_label("parameters", exact=True)
+    assert field.input_value() == own
+    choice = page.get_by_role("combobox", name="with respect to")
+    assert choice.locator("option").all_inner_texts() == ["inputs", "inputs and parameters", "w", "b"]
+    for chosen, expected in {"inputs": ["x"], "w": ["w"], "inputs and parameters": ["x", "w", "b"]}.items():
+        choice.select_option(chosen)
+        bodies.clear()
+        page.get_by_role("button", name="Evaluate").click()
+        expect(page.locator(".answer h3")).to_contain_text([f"gradients.{name}" for name in expected])
+        assert bodies[-1].get("wrt", ["x"]) == expected
+        assert "parameters" not in bodies[-1]
+    assert "t.wrt=inputs" in page.url
+    field.fill("0" * 64)
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.locator(".answer .problem")).to_contain_text(own)
+    assert bodies[-1]["parameters"] == "0" * 64
+    assert page.locator(".snippets summary").all_inner_texts() == ["curl", "Python", "JavaScript"]

@@ -22,7 +22,8 @@ const TAKEN = new Set(
  * @returns {Record<string, string>}
  */
 export function snippets(asked, contract, origin) {
-  const inFrameworks = contract.claim !== null;
+  // The functions of frameworks have the parameters of the page, as constants.
+  const inFrameworks = contract.claim !== null && !("parameters" in asked.body) && !("wrt" in asked.body);
   return {
     curl: curl(asked, origin),
     Python: python(asked, origin),

@@ -1,7 +1,7 @@
 /** The section to try the op: inputs, an operation and its directions, the answer, and the same in other languages. */
 
 import { shown } from "./answer.js";
-import { choice, fill, make } from "./dom.js";
+import { choice, fill, line, make } from "./dom.js";
 import { pageOf } from "./address.js";
 import { json } from "./entered.js";
 import { jsonOf, onesLike } from "./numbers.js";
@@ -29,6 +29,10 @@ const OPERATIONS = /** @type {Record<string, { of: "inputs" | "outputs", field: 
   ],
 });
 const ORDERED = ["gradients", "numeric"];
+const WITH_RESPECT_TO = ["gradients", "vjp", "jacobian", "hvp", "hessian"];
+// Choices of what to differentiate with respect to, beside single parameters.
+const INPUTS = "inputs";
+const ALL = "inputs and parameters";
 
 /** What to try, in the address: `t` is the operation, `t.inputs.x` and the like its tensors. */
 export class Try {
@@ -129,9 +133,43 @@ export class Try {
           .filter((slot) => slot.differentiable)
           .map((slot) => this.#tensor(field, slot, undefined, isRequired ? `ones in the shape of ${slot.name}` : "ones")),
       ),
+      this.#parameters(),
       make("div", { class: "fields" }, make("button", { type: "submit", class: "primary" }, "Evaluate"), make("span", { class: "muted small" }, `in ${this.settings.dtype}`)),
     );
     this.#changed();
+  }
+
+  /** Return the fields of an op with parameters: whose values it uses, and what to differentiate with respect to. */
+  #parameters() {
+    const { parameters = [], parameters_digest: own = "" } = this.contract;
+    if (!parameters.length) return false;
+    const names = parameters.map(({ name, dtype, shape }) => `${name} ${dtype} [${shape.join(", ")}]`).join(", ");
+    const digest = line("parameters", this.address.get("t.parameters", own), (text) => this.#set("parameters", text.trim() && text.trim() !== own ? text.trim() : null), { size: 24 });
+    digest.title = "The digest of values that a client has put, or of those of the page";
+    const choices = [INPUTS, ALL, ...this.#differentiable.map(({ name }) => name)];
+    return make(
+      "div",
+      { class: "fields" },
+      digest,
+      WITH_RESPECT_TO.includes(this.operation) && choice("with respect to", choices, this.#wrt, (name) => this.#set("wrt", name === INPUTS ? null : name)),
+      make("span", { class: "muted small" }, names),
+    );
+  }
+
+  /** Return the fields of a request that are about parameters. */
+  #ofParameters() {
+    const every = [...this.contract.inputs.filter((slot) => slot.differentiable), ...this.#differentiable].map(({ name }) => name);
+    const digest = this.address.get("t.parameters");
+    const isOther = WITH_RESPECT_TO.includes(this.operation) && this.#wrt !== INPUTS;
+    return { ...(digest ? { parameters: digest } : {}), ...(isOther ? { wrt: this.#wrt === ALL ? every : [this.#wrt] } : {}) };
+  }
+
+  get #differentiable() {
+    return (this.contract.parameters ?? []).filter(({ differentiable }) => differentiable !== false);
+  }
+
+  get #wrt() {
+    return this.address.get("t.wrt", INPUTS);
   }
 
   get #order() {
@@ -211,6 +249,7 @@ export class Try {
       }
       if (Object.keys(given).length) body[field] = given;
     }
+    if (contract.parameters?.length) Object.assign(body, this.#ofParameters());
     if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
     if (Object.keys(settings.attrs).length) body["attrs"] = settings.attrs;
     body["dtype"] = settings.dtype;

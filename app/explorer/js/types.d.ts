@@ -74,6 +74,9 @@ export interface Contract extends OpSummary {
   outputs: Slot[];
   attrs: { properties?: Record<string, AttrSchema>; description?: string };
   examples: Example[];
+  /** The inputs whose values the server has, and the digest of those of the page. */
+  parameters?: { name: string; dtype: string; shape: number[]; doc?: string; differentiable?: boolean }[];
+  parameters_digest?: string;
   /** The ops that a graph composes; no other op has any. */
   nodes?: string[];
 }
