@@ -63,10 +63,10 @@ def op_of(folder: Path, **fields: Any) -> Op:
     return op
 
 
-def found(op: Op, mode: Mode, order: int = 2) -> dict[str, Any]:
-    """Return the outputs, and the gradients up to an order, at the example."""
+def found(op: Op, mode: Mode, order: int = 2, x: Any = ROW) -> dict[str, Any]:
+    """Return the outputs, and the gradients up to an order in x and the parameters."""
     at = variant_of(op, {"x": None})
-    point = bind(at, {"x": ROW}, {}, None, decode, mode=mode, device=DEVICE, max_elements=1 << 20)
+    point = bind(at, {"x": x}, {}, None, decode, mode=mode, device=DEVICE, max_elements=1 << 20)
     return answer(point, "gradients", {}, order)
 
 
