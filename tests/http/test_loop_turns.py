@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from app.graphs.document import MAX_NODES
 from app.requests.answering import SMALL_BODY
+from ops import ParameterSet
 from pullback.safetensors import write
 from tests.http.loop_turns import MeasuredService
 
@@ -22,6 +24,22 @@ LARGE, NUMBERS = 3 << 20, 1 << 20
 Request = tuple[str, dict[str, Any]]
 """The path of a request, and the arguments of ``httpx``."""
 _numbers = itertools.count()
+SAFETENSORS = {"content-type": "application/vnd.safetensors"}
+# Values of the parameters of an op, 16 MiB, and its page.
+WEIGHTS = {"w": np.linspace(0, 1, 1 << 22, dtype=np.float32)}
+PAGE = """
+import numpy as np
+from ops import Example, Input, Op, Output, Parameter
+
+
+def forward(x, w):
+    return x * w[0]
+
+
+OP = Op(name="large", summary="x w", doc="x w", function=forward, inputs=(Input("x", ("float32",), ("N",)),),
+        outputs=(Output("y", ("float32",), ("N",)),), parameters=(Parameter("w", np.ones(1 << 22, np.float32)),),
+        source="a test", examples=(Example("one", {"x": [1.0]}),))
+"""
 
 
 def graph(nodes: int = MAX_NODES) -> dict[str, Any]:
@@ -53,7 +71,7 @@ def native(name: str, *fields: str, size: int = 0) -> Iterator[Request]:
 def binary(name: str, *fields: str) -> Request:
     tensors = {f"{field}/x": np.ones(NUMBERS) for field in ("inputs", *fields)}
     body = b"".join(map(bytes, write(tensors, json.dumps({"dtype": "float64"}))))
-    headers = {"content-type": "application/vnd.safetensors", "accept": "application/vnd.safetensors"}
+    headers = {**SAFETENSORS, "accept": SAFETENSORS["content-type"]}
     return f"/v1/ops/square/{name}", {"content": body, "headers": headers}
 
 
@@ -182,15 +200,24 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         ],
         ("GET", "/v1/ops/{op}/source"): [("/v1/ops/square/source", {}), (f"/v1/ops/{post()}/source", {})],
         ("PUT", "/v1/ops/{op}/parameters"): [
-            ("/v1/ops/square/parameters", {"content": b"", "headers": {"content-type": "application/vnd.safetensors"}})
+            ("/v1/ops/square/parameters", {"content": b"", "headers": SAFETENSORS}),
+            ("/v1/ops/large/parameters", {"content": b"".join(write(WEIGHTS, "{}")), "headers": SAFETENSORS}),
         ],
-        ("GET", "/v1/ops/{op}/parameters/{digest}"): [(f"/v1/ops/square/parameters/{'0' * 64}", {})],
+        ("GET", "/v1/ops/{op}/parameters/{digest}"): [
+            (f"/v1/ops/square/parameters/{'0' * 64}", {}),
+            (f"/v1/ops/large/parameters/{ParameterSet(WEIGHTS).digest}", {}),
+        ],
         ("GET", "/v1/ops/{op}/verdict"): [("/v1/ops/square/verdict", {}), (f"/v1/ops/{post()}/verdict", {})],
         ("GET", "/explore/{op}"): [(f"/explore/{long}", {})],
         ("GET", "/explore/{op}/"): [(f"/explore/{long}/", {})],
         ("GET", "/explore/static/{version}/{path:path}"): [("/explore/static/0/explorer.html", {})],
         ("GET", "/v1/ops/{op}/{operation}"): [(f"/v1/ops/square/{long}", {})],
-        ("POST", "/v1/ops/{op}/forward"): [*native("forward"), binary("forward"), of_graph(post(), "forward")],
+        ("POST", "/v1/ops/{op}/forward"): [
+            *native("forward"),
+            binary("forward"),
+            of_graph(post(), "forward"),
+            ("/v1/ops/large/forward", {"json": {"inputs": {"x": [1]}, "parameters": ParameterSet(WEIGHTS).digest}}),
+        ],
         ("POST", "/v1/ops/{op}/gradients"): [*native("gradients"), of_graph(post(), "gradients")],
         ("POST", "/v1/ops/{op}/vjp"): [*native("vjp"), binary("vjp"), of_graph(post(), "vjp")],
         ("POST", "/v1/ops/{op}/jvp"): [*native("jvp", "tangents"), of_graph(post(), "jvp", "tangents")],
@@ -250,12 +277,14 @@ def slow_turns(service: MeasuredService, of: Container[str] | None = None) -> di
 
 
 @pytest.fixture
-def service() -> Iterator[Callable[[], MeasuredService]]:
+def service(tmp_path: Path) -> Iterator[Callable[[], MeasuredService]]:
     """Start new services, which end with the test."""
+    (tmp_path / "large.py").write_text(PAGE, encoding="utf-8")
+    parameters = {"OPS_PATH": str(tmp_path), "PARAMETERS_MB": "32"}
     with ExitStack() as services:
 
         def start() -> MeasuredService:
-            one = MeasuredService(MAX_JSON_MB="4", MAX_BODY_MB="16", DEADLINE_S="60")
+            one = MeasuredService(MAX_JSON_MB="4", MAX_BODY_MB="16", DEADLINE_S="60", **parameters)
             services.callback(one.close)
             return one
 
