@@ -1,1 +1,1 @@
-"""What clients have posted: files in folders that all processes share, and what a process has read of them."""
+"""What clients have posted: files in folders that all processes share, and a cache in each process."""

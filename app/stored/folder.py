@@ -1,8 +1,8 @@
-"""A folder of posted things, which all processes of a service on one host share: a file for each.
+"""A folder of what clients have posted, one file each. All processes of a service on one host share it.
 
-A file is named by a digest of its content. Its first line is the owner of the thing, and the rest the content. Its time
-of change is that of its last use. Nothing in it is trusted: only regular files of a bounded size are read, and a
-content counts only under the name that follows from it.
+The name of a file contains a digest of its content. The first line names the owner, and the content follows. The
+modification time is the time of the last use. Nothing in the folder is trusted: only regular files of a bounded size
+are opened, and callers check that the content has the digest.
 """
 
 import errno
@@ -33,13 +33,13 @@ MAX_OWNER = 1 << 10
 NEW = re.compile(r"\..+\.[0-9a-f]{8}")
 # The errors of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# A new file that nobody has written to for so long was left by a process that died.
+# A process that has not written to its new file for so long has died.
 WRITING_S = 60.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most files of a folder, and the most bytes of one content, of all files of an owner, and of all files."""
+    """Limits: the number of files, and the bytes of one content, of the files of one owner, and of all files."""
 
     files: int
     content: int
@@ -57,7 +57,7 @@ class _File(NamedTuple):
 
 @dataclass(eq=False)
 class NewFile:
-    """A file that is being written: its path, and the file, which is behind its first line."""
+    """A file that is being written, and its path. The owner, in the first line, is written already."""
 
     path: Path
     file: BinaryIO
@@ -70,35 +70,38 @@ class NewFile:
 
 
 class SharedFolder:
-    """A folder of ``noun``; without a ``path``, one of this process, which ``close`` removes.
+    """A folder of ``noun``, such as parameters. Without a ``path``, it is temporary: ``close`` removes it.
 
-    ``named`` matches the names of its files. Its methods may block as long as the file system does.
+    ``named`` is a regular expression for the names of the files. All methods may wait for the file system.
     """
 
     def __init__(self, path: Path | None, noun: str, named: str, bounds: Bounds) -> None:
-        """Take a folder; it is made for the first file."""
+        """Store the settings; the first file creates the folder."""
         self._is_own, self._noun, self.bounds = path is None, noun, bounds
         self._named = re.compile(named)
         self.path = path or Path(tempfile.gettempdir(), f"pullback-{noun}-{secrets.token_hex(8)}")
         self._owners: dict[tuple[str, int], str] = {}
 
     def close(self) -> None:
-        """Remove the folder if it is that of this process."""
+        """Remove the folder if it is temporary."""
         if self._is_own:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def use_file(self, name: str) -> bool:
-        """Note that a file is used; return whether it is still there."""
+        """Set the time of the last use of a file; return whether the file exists."""
         try:
             os.utime(self.path / name, follow_symlinks=False)
         except FileNotFoundError:
             return False
         except OSError:
-            return True  # a folder that may only be read
+            return True  # the folder is read-only
         return True
 
     def open_file(self, name: str) -> tuple[BufferedReader, str]:
-        """Return a file, behind its first line, and its owner; raises ``OSError`` for what is none of this folder."""
+        """Open a file and read its first line; return the file and its owner.
+
+        Raises ``OSError`` for a file that does not exist, or that this class has not written.
+        """
         file, first = _opened(self.path / name, self.bounds.content + MAX_OWNER)
         with suppress(orjson.JSONDecodeError):
             return file, str(orjson.loads(first))
@@ -106,7 +109,7 @@ class SharedFolder:
         raise OSError("expected an owner in the first line")
 
     def names(self, owner: str, prefix: str) -> Iterator[str]:
-        """Yield the names of the files of an owner that begin with a prefix, the last used first."""
+        """Yield the names of an owner's files that begin with ``prefix``, the most recently used first."""
         with suppress(OSError):
             files = sorted(self._files(), key=lambda file: -file.used)
             yield from (
@@ -116,10 +119,10 @@ class SharedFolder:
             )
 
     def begin(self, name: str, owner: str, size: int) -> NewFile:
-        """Return a new file with room for so many bytes, which gets a name that matches ``named`` when it is kept.
+        """Create a file with room for ``size`` bytes of content, which ``keep`` names.
 
-        The least used files of the owner make room for it, and then those of the owner with the most. Where the disk is
-        full, as many bytes go as come. Raises ``OSError``.
+        To make room, this removes the least recently used files of the owner, then those of the owner that has the
+        most. On a full disk, it removes as many bytes as the new file needs. Raises ``OSError``.
         """
         first = orjson.dumps(owner) + b"\n"
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -133,12 +136,12 @@ class SharedFolder:
             return self._begin(name, first, size)
 
     def keep(self, new: NewFile, name: str) -> None:
-        """Give a new file its name, in place of any other file; raises ``OSError``."""
+        """Name a new file; a file that has the name is replaced. Raises ``OSError``."""
         new.file.close()
         new.path.replace(self.path / name)
 
     def refused(self, error: OSError) -> Overloaded:
-        """Log an error of writing a file, and return that for the client."""
+        """Log an error of the file system; return the error for the client."""
         log.error("the folder of %s cannot be written: %s", self._noun, error)
         return Overloaded(f"{self._noun} cannot be kept: {error.strerror}", retry_after_s=5)
 
@@ -150,7 +153,7 @@ class SharedFolder:
             path.unlink(missing_ok=True)
             raise
         try:
-            # Now, because the disk may be full. Until it is kept, others count the file as large as it will be.
+            # Allocate now: the disk may be full, and other processes must count the whole size.
             if size:
                 os.posix_fallocate(new.file.fileno(), 0, len(first) + size)
             new.file.write(first)
@@ -160,7 +163,7 @@ class SharedFolder:
         return new
 
     def _make_room(self, name: str, owner: str, size: int, *, is_full: bool = False) -> None:
-        """Remove files until there is room for one of ``size`` bytes; if the disk ``is_full``, as much."""
+        """Remove files until one of ``size`` bytes fits; if the disk ``is_full``, at least ``size`` bytes."""
         others = [file for file in self._files() if file.path.name != name]
         own = size + sum(file.size for file in others if file.owner == owner)
         while own > self.bounds.of_owner and (file := _oldest(others, owner)) is not None:
@@ -182,7 +185,7 @@ class SharedFolder:
             raise OSError(errno.EDQUOT, "other uploads are in progress")
 
     def _files(self) -> Iterator[_File]:
-        """Yield the files of the folder, also new ones, and remove what dead processes have left there."""
+        """Yield the files, new ones included; remove new files of processes that have died."""
         known, self._owners = self._owners, {}
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -200,7 +203,7 @@ class SharedFolder:
 
 
 def _oldest(files: list[_File], owner: str) -> _File | None:
-    """Return the least used file of an owner that is not being written."""
+    """Return the least recently used file of an owner that is not new."""
     return min(
         (file for file in files if file.owner == owner and not file.is_new), key=lambda file: file.used, default=None
     )
@@ -223,10 +226,10 @@ def _owner(path: Path, limit: int) -> str:
 
 
 def _opened(path: Path, limit: int) -> tuple[BufferedReader, bytes]:
-    """Return an open file, and its first line.
+    """Open a file for reading; return it and its first line.
 
-    Raises ``OSError`` for a link, for anything else that is no regular file, without waiting for it, and for a file
-    that is larger.
+    Raises ``OSError`` for a link and everything else that is not a regular file, and for a file of more than ``limit``
+    bytes. It does not wait, as for the writer of a named pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(descriptor)

@@ -1,7 +1,7 @@
-"""Sets of values of parameters that clients have put: a safetensors file for each, found by its digest.
+"""Sets of parameter values that clients have put, each in a safetensors file.
 
-A file is named by the op and the digest of the set. Its tensors are those of the op, in an order that follows from the
-op, so that a file of an op that has other parameters by now is not read.
+The name of a file has the op and the digest of the set. The parameters of the op determine the header of the file, so a
+file from before the op got other parameters is not read.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """PUT /v1/ops/{op}/parameters, and GET /v1/ops/{op}/parameters/{digest}: values of parameters, as safetensors."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
@@ -26,13 +27,13 @@ _BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 
 
 class PutAnswer(BaseModel):
-    """What names the values."""
+    """The digest of values that the service has."""
 
-    digest: str = Field(description="In the field parameters, it names the values.")
+    digest: str = Field(description="Send it in the field parameters of other requests.")
 
 
 class Safetensors(Response):
-    """The media type of values."""
+    """A response in safetensors."""
 
     media_type = safetensors.MEDIA_TYPE
 
@@ -40,26 +41,28 @@ class Safetensors(Response):
 def parameter_routes(engine: Engine) -> list[RawRoute]:
     """Return the routes of parameters."""
     op: Any = op_name([*engine.registry.ops])
-    put = RawRoute(
+
+    def route(path: str, handler: Callable[[Engine, Op, Request], Awaitable[None]], **options: Any) -> RawRoute:
+        endpoint = per_op(engine, "parameters", lambda op, counters: partial(handler, engine, op))
+        return RawRoute(path, endpoint, tags=["derivatives"], **options)
+
+    put = route(
         ALL,
-        per_op(engine, "parameters", lambda op, counters: partial(_put, engine, op)),
+        _put,
         methods=["PUT"],
-        tags=["derivatives"],
         summary="Put values of parameters",
         operation_id="put_parameters",
         admit=partial(_admit, engine),
         parameters={"op": op},
         response_model=PutAnswer,
-        response_description="The values were there already.",
+        response_description="The service had these values already.",
         responses={201: {"model": PutAnswer, "description": "The values are new."}},
         openapi_extra={"requestBody": {"required": True, "content": {safetensors.MEDIA_TYPE: {"schema": _BINARY}}}},
     )
-
-    get = RawRoute(
+    get = route(
         ONE,
-        per_op(engine, "parameters", lambda op, counters: partial(_get, engine, op)),
+        _get,
         methods=["GET"],
-        tags=["derivatives"],
         summary="Get values of parameters",
         operation_id="parameters",
         parameters={"op": op, "digest": Annotated[str, Path(pattern=f"^{DIGEST.pattern}$")]},
@@ -71,16 +74,21 @@ def parameter_routes(engine: Engine) -> list[RawRoute]:
 
 
 def _admit(engine: Engine, request: Request) -> None:
-    """Reserve memory for a piece of a body; raises a ``PullbackError`` for a body over the limit of all ops."""
+    """Reserve memory for two pieces of the body.
+
+    Raises ``Forbidden`` if clients may put no parameters, and a ``PullbackError`` for a compressed or too large body.
+    """
     if not engine.sets.is_allowed:
-        raise Forbidden("this service takes no parameters: its operator may allow it by PULLBACK_PARAMETERS_MB")
+        raise Forbidden(
+            "this service takes no parameters from clients; its operator can allow them with PULLBACK_PARAMETERS_MB"
+        )
     need_uncompressed(request)
     request.binary_limit = engine.sets.largest + safetensors.MAX_HEADER + safetensors.LENGTH
     request.reserve(is_binary=True, most=2 * PIECE + safetensors.MAX_HEADER)
 
 
 async def _put(engine: Engine, op: Op, request: Request) -> None:
-    """Keep the values in the body, and send their digest; raises a ``PullbackError`` for values that are not valid."""
+    """Store the values in the body, and send their digest; raises a ``PullbackError`` for invalid values."""
     _need_parameters(op)
     content_type(request.headers, (safetensors.MEDIA_TYPE,))
     accepted(request.headers)
@@ -98,7 +106,7 @@ async def _put(engine: Engine, op: Op, request: Request) -> None:
 
 
 async def _get(engine: Engine, op: Op, request: Request) -> None:
-    """Send the values with a digest; raises ``NotFound``."""
+    """Send the values that have the digest in the path; raises ``NotFound`` for an unknown digest."""
     _need_parameters(op)
     accepted(request.headers, (safetensors.MEDIA_TYPE,))
 
