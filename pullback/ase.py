@@ -25,8 +25,9 @@ __all__ = ["Calculator"]
 class Calculator(calculator.Calculator):
     """An op like ``docs/examples/forces/pair_energy.py`` as a calculator: energy, forces and stress in one request.
 
-    ``url`` and ``api_key`` are those of ``pullback.Client``, or ``client`` is one that you keep; ``attrs`` are the op's
-    attributes. A structure without periodic directions, or with some, has no stress. Raises ``PullbackError``.
+    ``url`` and ``api_key`` are those of ``pullback.Client``, or ``client`` is one that you keep. ``mode`` is graph,
+    eager, xla or v1, by default the op's; ``attrs`` are the op's attributes. A structure without periodic directions,
+    or with some, has no stress. Raises ``PullbackError``.
     """
 
     implemented_properties = ("energy", "free_energy", "forces", "stress")
@@ -38,11 +39,12 @@ class Calculator(calculator.Calculator):
         *,
         api_key: str | None = None,
         client: Client | None = None,
+        mode: str | None = None,
         **attrs: Any,
     ) -> None:
         """Set the op; this sends nothing."""
         super().__init__()
-        self.potential = Potential((client or Client(url, api_key=api_key)).op(op), attrs)
+        self.potential = Potential((client or Client(url, api_key=api_key)).op(op), attrs, mode)
 
     def calculate(
         self,

@@ -47,14 +47,14 @@ class Potential:
     Attribute ``images`` is the least that the cells need, unless ``attrs`` has it.
     """
 
-    def __init__(self, op: Op, attrs: Mapping[str, Any] | None = None) -> None:
-        """Set the op; this sends nothing."""
-        self.op, self.attrs = op, dict(attrs or {})
+    def __init__(self, op: Op, attrs: Mapping[str, Any] | None = None, mode: str | None = None) -> None:
+        """Set the op, and graph, eager, xla or v1 in place of its default mode; this sends nothing."""
+        self.op, self.attrs, self.mode = op, dict(attrs or {}), mode
 
     def evaluate(self, structures: Sequence[Structure]) -> list[Evaluation]:
         """Return the energy, forces and stress of each, with one request for all."""
         inputs, attrs = self._request(structures)
-        found = self.op.vjp(inputs, wrt=["positions", "strain"], outputs=True, attrs=attrs)
+        found = self.op.vjp(inputs, wrt=["positions", "strain"], outputs=True, attrs=attrs, mode=self.mode)
         results = (found.outputs[self._output], found.gradients["positions"], found.gradients["strain"])
         return [
             Evaluation(float(energy), -slopes[: len(one.species)], virial)
@@ -71,6 +71,7 @@ class Potential:
                 wrt=["positions"],
                 batched=True,
                 attrs=attrs,
+                mode=self.mode,
             ).products["positions"]
             for i in range(0, len(vectors), AT_ONCE)
         ]

@@ -7,7 +7,7 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.names import arguments
-from pullback.cli.options import Assignments, OpName, Timeout, Url, client
+from pullback.cli.options import Assignments, Mode, OpName, Timeout, Url, client
 from pullback.counted import counted
 from pullback.errors import BadArgument
 from pullback.ipi_driver import drive
@@ -26,6 +26,7 @@ def ipi(
     species: Annotated[str, typer.Option(help="An element for all atoms, a formula (Ar4Kr2), or @init.xyz.")],
     unix: Annotated[str | None, typer.Option(metavar="NAME", help="The Unix socket of i-PI: its name or path.")] = None,
     host: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The address and port of i-PI.")] = None,
+    mode: Mode = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait until i-PI is there.", min=0, max=86400)] = DEFAULT_WAIT,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -45,7 +46,7 @@ def ipi(
         given = arguments(found.contract(), "forward", attrs or [])
         if inputs := [name for field in given.keys() - {"attrs"} for name in given[field]]:
             raise BadArgument(f"{inputs[0]}: expected only attributes, since i-PI sends the inputs")
-        potential = Potential(found, given.get("attrs"))
+        potential = Potential(found, given.get("attrs"), mode)
         with closing(Channel(address.connect(wait), f"the i-PI server at {address}", timeout)) as channel:
             done = drive(channel, potential, atoms)
     print(f"i-PI ended after {counted(done, 'structure')}")

@@ -32,14 +32,7 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
     signature that it does not have, and, as ``NotEmitted``, for one that has ops with state, Python or files.
     """
     graph = _graph_of(folder)
-    version, needed = graph.meta_info_def.tensorflow_version, graph.graph_def.versions.min_consumer
-    if needed > tf.version.GRAPH_DEF_VERSION:
-        got = f"one of TensorFlow {version}, whose graph needs version {needed}"
-        expected = f"graphs up to version {tf.version.GRAPH_DEF_VERSION}, those of TensorFlow {tf.version.VERSION}"
-        raise NotEmitted(f"{folder.name}: expected {expected}, got {got}")
-    if signature not in graph.signature_def or signature.startswith("__"):
-        known = ", ".join(name for name in sorted(graph.signature_def) if not name.startswith("__"))
-        raise ValueError(f"{folder.name}: expected one of the signatures {known}, got {signature!r}")
+    _need_readable(folder, graph, signature)
     declared, objects = graph.signature_def[signature], graph.object_graph_def
     nodes = {node.name: node for node in graph.graph_def.node}
     call = nodes.get(next(iter(declared.outputs.values())).name.partition(":")[0])
@@ -62,12 +55,7 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
     variables = [each for each in captured if isinstance(each, Variable)]
     _try(folder, lambda: functions.need_pure(name), emitted, [_spec(declared.inputs[key]) for key in keys], variables)
     read = [each for each in variables if each.is_read]
-    paths = [each.name.split("/") for each in read]
-    if len({path[0] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
-        paths = [path[1:] for path in paths]
-    taken = named(["/".join(path) for path in paths], [slot.name for slot in inputs])
-    checkpoint: Any = flow.train.load_checkpoint(str(folder / CHECKPOINT)) if read else None
-    parameters = [Parameter(each, checkpoint.get_tensor(one.key)) for each, one in zip(taken, read, strict=True)]
+    parameters = _parameters(folder, read, [slot.name for slot in inputs])
 
     def forward(*tensors: Any) -> Any:
         # Copies, because two traces may be made at a time.
@@ -80,11 +68,34 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
         chosen = [found[names[key]] for key in results]
         return chosen[0] if len(chosen) == 1 else tuple(chosen)
 
-    gradients = ", with its custom gradients" * bool(functions.gradients)
-    if functions.has_lost_gradients:
-        gradients += ", saved without some of its custom gradients"
-    fields: Fields = {"function": forward, "inputs": inputs, "outputs": outputs, "parameters": tuple(parameters)}
-    return fields | {"source": f"a SavedModel of TensorFlow {version}{gradients}"}
+    source = f"a SavedModel of TensorFlow {graph.meta_info_def.tensorflow_version}"
+    source += ", with its custom gradients" * bool(functions.gradients)
+    source += ", saved without some of its custom gradients" * functions.has_lost_gradients
+    return {"function": forward, "inputs": inputs, "outputs": outputs, "parameters": parameters, "source": source}
+
+
+def _need_readable(folder: Path, graph: Any, signature: str) -> None:
+    """Raise ``NotEmitted`` for a graph of a later TensorFlow, ``ValueError`` for an unknown signature."""
+    version, needed = graph.meta_info_def.tensorflow_version, graph.graph_def.versions.min_consumer
+    if needed > tf.version.GRAPH_DEF_VERSION:
+        got = f"one of TensorFlow {version}, whose graph needs version {needed}"
+        expected = f"graphs up to version {tf.version.GRAPH_DEF_VERSION}, those of TensorFlow {tf.version.VERSION}"
+        raise NotEmitted(f"{folder.name}: expected {expected}, got {got}")
+    if signature not in graph.signature_def or signature.startswith("__"):
+        known = ", ".join(name for name in sorted(graph.signature_def) if not name.startswith("__"))
+        raise ValueError(f"{folder.name}: expected one of the signatures {known}, got {signature!r}")
+
+
+def _parameters(folder: Path, variables: Sequence[Variable], taken: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the variables as parameters, with their values in the checkpoint, under names that are not taken."""
+    if not variables:
+        return ()
+    paths = [each.name.split("/") for each in variables]
+    if len({path[0] for path in paths}) == 1 and all(len(path) > 1 for path in paths):
+        paths = [path[1:] for path in paths]  # all are in the model itself
+    names = named(["/".join(path) for path in paths], taken)
+    checkpoint: Any = flow.train.load_checkpoint(str(folder / CHECKPOINT))
+    return tuple(Parameter(name, checkpoint.get_tensor(each.key)) for name, each in zip(names, variables, strict=True))
 
 
 def _graph_of(folder: Path) -> Any:

@@ -61,6 +61,16 @@ def test_padding_cannot_leak(client: pullback.Client, op: str) -> None:
         assert alone.forces.shape == one.positions.shape
 
 
+def test_a_mode_is_that_of_every_request(client: pullback.Client) -> None:
+    one, op = structure(4), client.op("pair_energy")
+    for found, expected in zip(*(Potential(op, None, mode).evaluate([one]) for mode in ("xla", None)), strict=True):
+        assert_same(found, expected)
+    wrong = Potential(op, {"cutoff": 6.0}, "fast")
+    for ask in (lambda: wrong.evaluate([one]), lambda: wrong.hessian_products(one, np.ones((1, 4, 3)))):
+        with pytest.raises(pullback.Unprocessable, match="mode"):
+            ask()
+
+
 def assert_same(one: Evaluation, other: Evaluation) -> None:
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-15)
