@@ -1,6 +1,7 @@
 """The conditions for serving an op: its examples are valid requests in its domain, and no symbol is a misspelt one."""
 
 import ctypes
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from app.runtime.page_state import StateFault, random_fault, refusing_new_variab
 from app.tensors.json import decode
 from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
 from pullback.service_folder import SERVICE
+
+log = logging.getLogger("pullback")
 
 OWN = SERVICE / "ops"
 
@@ -125,6 +128,11 @@ def _check_state(point: Point) -> None:
     thread.start()
     thread.join(TRACED_S)
     if not found:
+        log.warning(
+            "op %s: a trace took over %g s, so its state is not known yet; requests refuse variables",
+            point.op.name,
+            TRACED_S,
+        )
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
     elif isinstance(found[0], StateFault):
         raise ValueError(str(found[0])) from found[0]

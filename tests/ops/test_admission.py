@@ -1,13 +1,16 @@
 """Examples and symbols that are refused when a page is loaded, and those that must not be."""
 
+import time
 from dataclasses import replace
 
 import pytest
 import tensorflow as tf
 from pydantic import Field
 
+from app.autodiff import admission
 from app.autodiff.admission import admit
 from ops import Attrs, Example, Input, Op, Output, Tensor
+from tests.patience import PATIENCE_S
 
 
 class Window(Attrs):
@@ -123,3 +126,18 @@ def test_every_example_is_checked() -> None:
 
 def test_an_undeclared_domain_has_no_outside() -> None:
     admit(made(tf.negative, Input("x"), Output("y"), [-1e9]))
+
+
+def test_a_slow_trace_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def slow(x: Tensor) -> Tensor:
+        for _ in range(200):
+            time.sleep(0.01)  # many short sleeps, because the trace is ended between them
+        return 2 * x
+
+    monkeypatch.setattr(admission, "TRACED_S", PATIENCE_S)
+    admit(made(differences, Input("x", shape=("N",)), Output("y", shape=("M",)), [1.0, 3.0]))
+    assert not caplog.messages
+    monkeypatch.setattr(admission, "TRACED_S", 0.1)
+    admit(made(slow, Input("x", shape=("N",)), Output("y", shape=("N",)), [1.0, 3.0]))
+    [message] = caplog.messages
+    assert message == "op made: a trace took over 0.1 s, so its state is not known yet; requests refuse variables"
