@@ -1,4 +1,4 @@
-"""The command line: ``pullback serve | new | native | doctor | key | ops | show | graph | call | check | ...``.
+"""The command line: ``pullback serve | new | doctor | key | ops | show | graph | call | check | record | ...``.
 
 Exit codes: 0; 1 if a gradient is wrong; 2 if the command failed, after one line with the reason, or could not finish
 a check; 130 after Ctrl-C.
@@ -28,6 +28,7 @@ from pullback.cli.key import new
 from pullback.cli.native import native
 from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
+from pullback.cli.record import record
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.suggesting import Suggesting
 from pullback.cli.verify import verify
@@ -191,6 +192,7 @@ app.command("new", short_help="Write the page of a new op.")(new_page)
 app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)
+app.command(short_help="Check a server at an application's inputs.")(record)
 app.command(short_help="Compute forces for i-PI.")(ipi)
 app.command(short_help="Check pages at every save.")(watch)
 app.command(short_help="Compare your gradients with an op's.")(verify)

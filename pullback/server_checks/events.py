@@ -73,7 +73,7 @@ def check_servers(targets: Sequence[ServerTarget], options: ServerOptions) -> Ge
             found = report(each.document())
             verdicts.append(found.verdict)
             yield found
-        yield _summary(verdicts, sum(not each.ended for each in reports), time.monotonic() - began)
+        yield summary(verdicts, sum(not each.ended for each in reports), time.monotonic() - began)
 
 
 def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> ServerReport:
@@ -140,7 +140,8 @@ def _progress(each: ServerReport, before: int, total: int) -> Generator[Progress
         raise faults[0]
 
 
-def _summary(verdicts: Sequence[str], unfinished: int, seconds: float) -> Summary:
+def summary(verdicts: Sequence[str], unfinished: int, seconds: float) -> Summary:
+    """Return the end of a stream of reports with these verdicts."""
     counts = {verdict: verdicts.count(verdict) for verdict in ("pass", "fail", "error", "inconclusive")}
     worst = worst_verdict(verdicts)
     document = {"event": "summary", "verdict": worst, **counts, "unfinished": unfinished, "seconds": round(seconds, 3)}

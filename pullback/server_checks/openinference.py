@@ -78,6 +78,11 @@ class OpenInferenceModel:
             raise BadArgument(f"{self.name}: expected outputs of floats, got none")
         return found
 
+    def without_cotangents(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs among the tensors of a request to either model of the pair."""
+        cotangents = {f"d{name}" for name in self._ranks}
+        return {name: value for name, value in given.items() if name not in cotangents}
+
     def values(self, point: Point) -> Arrays:
         """Return the outputs."""
         answer = self._infer(self.name, self._tensors(point))

@@ -30,6 +30,15 @@ class ServerTarget(NamedTuple):
     def __str__(self) -> str:
         return f"{self.protocol}+{public(self.url)}"
 
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The URL of the server, and the name of its model, "" without one."""
+        url = self.url.rstrip("/")
+        root, _, name = url.rpartition("/")
+        if self.protocol == "tesseract" or root.endswith("/"):  # a URL without a path
+            return url, ""
+        return root, unquote(name)
+
     def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any]) -> Model:
         """Return the model there; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
         if config and self.protocol in ("tesseract", "ase"):
@@ -39,15 +48,13 @@ class ServerTarget(NamedTuple):
             return AseModel(self.url)
         if self.protocol == "ipi":
             return IpiModel(self.url, opened, timeout, config)
-        if self.protocol == "tesseract":
-            return TesseractModel(opened.enter_context(JsonServer(self.url, timeout)))
-        root, _, name = self.url.rstrip("/").rpartition("/")
-        if root.endswith("/"):  # a URL without a path
-            root, name = self.url.rstrip("/"), ""
+        root, name = self.parts
         server = opened.enter_context(JsonServer(root, timeout))
+        if self.protocol == "tesseract":
+            return TesseractModel(server)
         if self.protocol == "umbridge":
-            return UmBridgeModel(server, unquote(name), config)
-        return OpenInferenceModel(server, unquote(name), config)
+            return UmBridgeModel(server, name, config)
+        return OpenInferenceModel(server, name, config)
 
 
 def server_target(text: str) -> ServerTarget | None:

@@ -19,6 +19,7 @@ from pullback.server_checks.model import (
     Request,
     Slot,
     array_of,
+    as_object,
     bounded,
     draw_inputs,
     elements,
@@ -30,6 +31,8 @@ from pullback.server_checks.model import (
 )
 
 BASE64 = "json+base64"
+ENCODED = {"shape", "dtype", "data"}
+"""The members of an encoded array."""
 DTYPES = ("float16", "float32", "float64")
 
 
@@ -156,7 +159,7 @@ class TesseractModel:
             if last not in owner:
                 raise BadArgument(f"--inputs: expected an object with {slot.name}, got {', '.join(others)}")
             # A dimension that the schema leaves open has the size of the numbers.
-            value = owner.pop(last)
+            value = decoded(owner.pop(last), f"--inputs: {slot.name}")
             arrays[slot.name] = given_array(value, slot._replace(shape=np.shape(np.asarray(value, object))))
         return Point(arrays, others)
 
@@ -186,7 +189,7 @@ class TesseractModel:
         buffer, encoding = member(data, "buffer", what), member(data, "encoding", what)
         if encoding == "base64" and dtype in DTYPES:
             try:
-                flat: Array = np.frombuffer(base64.b64decode(buffer, validate=True), np.dtype(dtype).newbyteorder("<"))
+                flat = _of_base64(buffer, dtype)
             except (ValueError, TypeError) as error:
                 raise BadAnswer(f"{what}: expected base64 of {dtype}, got {shown(buffer)}") from error
             shape = value.get("shape")
@@ -196,6 +199,24 @@ class TesseractModel:
         if encoding != "json":
             raise BadAnswer(f"{what}: expected floats as base64 or json, got {dtype} as {encoding!r}")
         return array_of(buffer, slot.shape, what)
+
+
+def decoded(value: Any, what: str) -> Any:
+    """Return the numbers of an encoded array, and another value as it is; raise ``BadArgument`` for a broken array."""
+    found = as_object(value)
+    if found is None or not found.keys() >= ENCODED:
+        return value
+    data = as_object(found.get("data")) or {}
+    if data.get("encoding") != "base64":
+        return data.get("buffer")
+    try:
+        return _of_base64(data.get("buffer"), str(found.get("dtype"))).reshape(elements(found.get("shape"), what))
+    except (ValueError, TypeError, BadAnswer) as error:
+        raise BadArgument(f"{what}: expected base64 of an array, got {shown(found)}") from error
+
+
+def _of_base64(buffer: Any, dtype: str) -> Array:
+    return np.frombuffer(base64.b64decode(buffer, validate=True), np.dtype(dtype).newbyteorder("<"))
 
 
 def _encoded(x: Array, dtype: str) -> dict[str, Any]:

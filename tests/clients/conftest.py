@@ -54,11 +54,11 @@ class Checked(NamedTuple):
 
 @pytest.fixture(scope="session")
 def check(request: pytest.FixtureRequest) -> Callable[..., Checked]:
-    """Run ``pullback check`` with the Python of the service."""
+    """Run ``pullback check``, or another command, with the Python of the service."""
 
-    def call(*args: str) -> Checked:
-        command = [request.config.getoption("python"), "-m", "pullback", "check", *args]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    def call(*args: str, command: str = "check") -> Checked:
+        words = [request.config.getoption("python"), "-m", "pullback", command, *args]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
         return Checked(done.returncode, done.stdout + done.stderr)
 
     return call

@@ -7,6 +7,15 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="under this Python, the environment has only Tesseract's client")
 
+APPLICATION = """
+import os
+from tesseract_core import Tesseract
+model = Tesseract.from_url(os.environ["PULLBACK_RECORDED_URL"])
+for i in range(20):
+    inputs = {"x": [0.1 * i, -2.0, 1.0], "parameters": {"a": 3.0}, "label": "here"}
+    model.apply(inputs)
+    model.vector_jacobian_product(inputs, ["x"], ["y"], {"y": [1.0, 2.0, 3.0]})
+"""
 MODEL = Path(__file__).with_name("tesseract_model.py")
 
 
@@ -22,3 +31,6 @@ def test_a_tesseract(check, start, tmp_path, factor, code):
     point = '{"x": [1, -2], "parameters": {"a": 3}, "label": "here"}'
     found = check(f"tesseract+{url}", "--budget", "150", "--inputs", point)
     assert found.code == code, found.out
+    found = check(f"tesseract+{url}", "--sample", "4", "--", sys.executable, "-c", APPLICATION, command="record")
+    assert found.code == code, found.out
+    assert "4 inputs of 40 requests, drawn at random" in found.out

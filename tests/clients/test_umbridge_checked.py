@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "check-servers.md"
+URL = "http://localhost:4242"
 MODELS = Path(__file__).with_name("umbridge_models.py")
 
 
@@ -55,15 +56,47 @@ def test_other_protocols_and_models_are_told(check, stock):
     assert check(f"tesseract+{stock}").code == check(f"oip+{stock}/right").code == 2
 
 
-def test_the_example_of_the_page(check, start, tmp_path):
-    page = PAGE.read_text()
-    [program] = [block for block in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "4242" in block]
-    (tmp_path / "decay.py").write_text(program.replace("4242", "int(__import__('sys').argv[1])"))
-    url = start(sys.executable, "-P", str(tmp_path / "decay.py"), "PORT", ready="/Info")
-    code, out = check(f"umbridge+{url}/decay")
+@pytest.fixture(scope="module")
+def decay(start, tmp_path_factory):
+    """The URL of the server of the page."""
+    [program] = [block for block in blocks("py") if "4242" in block]
+    path = tmp_path_factory.mktemp("page") / "decay.py"
+    path.write_text(program.replace("4242", "int(__import__('sys').argv[1])"))
+    return start(sys.executable, "-P", str(path), "PORT", ready="/Info")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_the_recording_of_the_page(check, decay, tmp_path):
+    [program] = [block for block in blocks("py") if "PULLBACK_RECORDED_URL" in block]
+    (tmp_path / "application.py").write_text(program)
+    [command] = [block for block in blocks("sh") if block.startswith("pullback record ")]
+    target, *rest = command.replace("http://localhost:4242", decay).split()[2:]
+    assert rest == ["--", "python", "application.py"]
+    code, out = check(target, "--", sys.executable, str(tmp_path / "application.py"), command="record")
     assert code == 1
-    [shown] = [block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "4242" in block]
-    shown = shown.replace("http://localhost:4242", url)
+    [shown] = [block for block in blocks("text") if block.startswith("recording ")]
+
+    def lines(text):
+        """Return what does not depend on the time at which inputs were checked."""
+        return [re.sub(r"[-+]?\d[\d.e+-]*", "#", line) for line in text.replace(decay, URL).splitlines()]
+
+    found, expected = lines(out), lines(shown)
+    assert [line for line in found if line.startswith("FAIL ")] == [
+        line for line in expected if line.startswith("FAIL ")
+    ]
+    assert found[0] == expected[0]
+    assert "8 of 8 recorded inputs show it" in out
+    assert "8 inputs of 50 requests, drawn at random, " in out
+
+
+def test_the_example_of_the_page(check, decay):
+    code, out = check(f"umbridge+{decay}/decay")
+    assert code == 1
+    [shown] = [block for block in blocks("text") if block.startswith("umbridge+")]
+    shown = shown.replace(URL, decay)
     # The last digit of an error bar is that of the exp of a machine.
     varying = re.compile(r"[\d.]+ s\b|(?<=± )\S+")
     assert varying.sub("", out) == varying.sub("", shown)

@@ -1,0 +1,177 @@
+"""The process that checks a server at recorded inputs. It has a low priority, and asks before each evaluation.
+
+Lines of JSON come and go: settings first, then a task each time, which ``{"outcome": ...}`` answers; in between,
+``{"ask": true}`` is answered by any line as soon as the server may be asked. The end of the input ends the process.
+"""
+
+import json
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from pullback.errors import BadAnswer, BadArgument, PullbackError
+from pullback.gradcheck.number_comparison import Tolerances
+from pullback.gradcheck.verdict import Finding, Subject
+from pullback.recorder.evaluations import Input, input_of
+from pullback.recorder.repeats import CHECK, repeated
+from pullback.server_checks.checking import ServerReport
+from pullback.server_checks.json_server import JsonServer
+from pullback.server_checks.model import Model
+from pullback.server_checks.openinference import OpenInferenceModel
+from pullback.server_checks.plan import plans
+from pullback.server_checks.targets import PROTOCOLS, Protocol, ServerTarget
+
+Document = dict[str, Any]
+LOWEST = 19
+MAX_SHOWN = 200
+
+
+class Unusable(PullbackError):
+    """The model has no gradient to check."""
+
+
+def main() -> None:
+    """Check what standard input names until it ends."""
+    os.nice(LOWEST)
+    settings = json.loads(sys.stdin.readline() or "{}")
+    if not settings:
+        return
+    with ExitStack() as opened:
+        checker = Checker(opened=opened, **settings)
+        for line in sys.stdin:
+            say({"outcome": checker.check(**json.loads(line))})
+
+
+def say(message: Document) -> None:
+    """Write a line."""
+    print(json.dumps(message), flush=True)
+
+
+def ask(done: int = 0) -> None:
+    """Wait until the server may be asked."""
+    del done
+    say({"ask": True})
+    if not sys.stdin.readline():
+        raise SystemExit
+
+
+@dataclass(eq=False)
+class Checker:
+    """Checks the models of the server at ``root``, each input with up to ``budget`` evaluations."""
+
+    protocol: str
+    root: str
+    budget: int
+    seed: int
+    absolute: float
+    relative: float
+    timeout: float
+    opened: ExitStack
+    _models: dict[str, Model] = field(default_factory=dict[str, Model])
+    _inputs: set[str] = field(default_factory=set[str])
+    _server: JsonServer | None = None
+
+    def check(self, model: str, path: str, body: str, answer: str | None) -> Document:
+        """Return the report at the inputs of a request, or why there is none.
+
+        The members are ``document``; or ``same`` for inputs that were checked before; ``unreadable``, with the reason,
+        for inputs that cannot be checked; ``unusable`` for such a model, and ``lost`` for a server that does not answer
+        as it should.
+        """
+        try:
+            content, (given, config) = self._read(body)
+            found = self._model(model, config)
+            if isinstance(found, OpenInferenceModel):
+                given = found.without_cotangents(given)
+            key = json.dumps([model, given, config], sort_keys=True)
+            if key in self._inputs:
+                return {"same": True}
+            self._inputs.add(key)
+            ask()
+            return {"document": self._run(self._report(model, found, given, config), path, content, answer)}
+        except Unusable as error:
+            return {"unusable": str(error)}
+        except BadArgument as error:
+            return {"unreadable": str(error)}
+        except PullbackError as error:
+            return {"lost": str(error)}
+
+    def _read(self, body: str) -> tuple[Any, Input]:
+        """Return the document of a request, and its inputs; raise ``BadArgument``."""
+        try:
+            content = json.loads(body)
+            return content, input_of(self._protocol, content)
+        except (ValueError, RecursionError, PullbackError) as error:
+            raise BadArgument(f"{error}"[:MAX_SHOWN]) from error
+
+    @property
+    def _protocol(self) -> Protocol:
+        return next(each for each in PROTOCOLS if each == self.protocol)
+
+    def _model(self, name: str, config: Any) -> Model:
+        """Return a model, which is asked for its sizes once for each of its configs."""
+        key = json.dumps([name, config], sort_keys=True)
+        if key not in self._models:
+            ask()
+            try:
+                self._models[key] = self._target(name).connect(self.opened, self.timeout, config)
+            except BadArgument as error:
+                raise Unusable(str(error)) from error
+        return self._models[key]
+
+    def _target(self, name: str) -> ServerTarget:
+        return ServerTarget(self._protocol, f"{self.root}/{quote(name, safe='')}" if name else self.root)
+
+    def _report(self, name: str, model: Model, given: Any, config: Any) -> ServerReport:
+        points = model.points([given], 1, np.random.default_rng(self.seed))
+        plan, _ = next(plans(model, self.budget - 1, None, 1))
+        return ServerReport(
+            target=str(self._target(name)),
+            protocol=self.protocol,
+            model=model,
+            points=points,
+            are_given=True,
+            plan=plan,
+            checks=plan.checks(model, None),
+            budget=self.budget - 1,
+            seed=self.seed,
+            tolerances=Tolerances(self.absolute, self.relative),
+            config=config,
+        )
+
+    def _run(self, report: ServerReport, path: str, content: Any, answer: str | None) -> Document:
+        """Ask the request again, and run the checks at its inputs."""
+        repeats = 0
+        if answer is not None:
+            repeats, began = 1, time.perf_counter()
+            finding = self._repeat(report, path, content, answer)
+            report.entries.append(finding.entry(report.config, seconds=round(time.perf_counter() - began, 6)))
+        try:
+            report.run(ask)
+        except PullbackError as error:
+            report.fail(error)
+        document = report.document()
+        return {**document, "evaluations": document["evaluations"] + repeats}
+
+    def _repeat(self, report: ServerReport, path: str, content: Any, answer: str) -> Finding:
+        subject = Subject(CHECK, None, None, None, self.protocol, "float64")
+        if self._server is None:
+            self._server = self.opened.enter_context(JsonServer(self.root, self.timeout))
+        try:
+            before = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            return Finding(subject, "skipped", f"not run: the recorded answer is no JSON ({error})")
+        try:
+            ask()
+            now = self._server.post(path, content)
+        except PullbackError as error:
+            from_model = isinstance(error, BadAnswer)
+            verdict = "fail" if from_model else "error"
+            return Finding(subject, verdict, f"a request that the server answered before is not answered: {error}")
+        return repeated(before, now, self.protocol, report.tolerances)

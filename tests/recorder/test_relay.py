@@ -1,0 +1,234 @@
+"""The relay passes every byte on as it is, in both directions, and says so when the server has gone."""
+
+import http.client
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from pullback.recorder.messages import MAX_BODY, MAX_HEAD
+from tests.patience import PATIENCE_S
+from tests.recorder.relays import Relay, answering, peer, read_all, relayed
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+POST = b"POST /Evaluate?a=1 HTTP/1.1\r\nHost: model\r\nX-Odd:   kept \r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"PUT /x HTTP/1.1\r\nhost: model\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: t\r\n\r\n"
+)
+REQUESTS = {
+    "length": (POST, [("POST", "/Evaluate?a=1", b"hello")]),
+    "chunks": (CHUNKED, [("PUT", "/x", b"hello")]),
+    "pipelined": (
+        POST + POST + b"GET / HTTP/1.1\r\n\r\n",
+        [("POST", "/Evaluate?a=1", b"hello")] * 2 + [("GET", "/", b"")],
+    ),
+    "no body": (b"OPTIONS * HTTP/1.1\r\nHost: model\r\n\r\n", [("OPTIONS", "*", b"")]),
+    "1.0": (b"GET /Info HTTP/1.0\r\n\r\n", [("GET", "/Info", b"")]),
+    "head": (b"HEAD /Info HTTP/1.1\r\n\r\n", []),
+    "upgrade": (b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x00", []),
+    "not http": (b"\x16\x03\x01\x02\x00\x01\x00\x01", []),
+    "two lengths": (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", []),
+    "long head": (b"GET / HTTP/1.1\r\nX: " + b"y" * 2 * MAX_HEAD, []),
+    "chunks, pipelined": (CHUNKED + POST, []),
+}
+RESPONSES = {
+    "length": OK,
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\nT: u\r\n\r\n",
+    "until the end": b"HTTP/1.0 200 Fine\r\nX: y\r\n\r\n{}",
+    "interim": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK,
+    "error": b"HTTP/1.1 500 Oh\r\ncontent-length: 3\r\n\r\nno!",
+    "nonsense": b"HTTP/9.7 banana\r\n\r\n\x00\xff",
+    "cut off": b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhal",
+}
+
+
+@pytest.mark.parametrize(("request_bytes", "exchanges"), REQUESTS.values(), ids=REQUESTS)
+def test_requests_pass_byte_for_byte(request_bytes: bytes, exchanges: list[tuple[str, str, bytes]]) -> None:
+    response = OK * max(1, len(exchanges))
+    with peer(answering(request_bytes, response)) as server, relayed(server.url) as relay:
+        with relay.connect() as connection:
+            connection.sendall(request_bytes)
+            assert read_all(connection) == response
+        settle(relay)
+        assert bytes(server.received) == request_bytes
+        assert [each[:3] for each in relay.seen] == exchanges
+        assert all(each[3:] == (200, b"{}") for each in relay.seen)
+
+
+@pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
+def test_responses_pass_byte_for_byte(response: bytes) -> None:
+    with peer(answering(POST, response)) as server, relayed(server.url) as relay:
+        with relay.connect() as connection:
+            connection.sendall(POST)
+            assert read_all(connection) == response
+        settle(relay)
+
+
+@pytest.mark.parametrize("request_bytes", [POST, CHUNKED], ids=["length", "chunks"])
+def test_a_client_may_send_a_byte_at_a_time(request_bytes: bytes) -> None:
+    with peer(answering(request_bytes, OK)) as server, relayed(server.url) as relay:
+        with relay.connect() as connection:
+            for i in range(len(request_bytes)):
+                connection.sendall(request_bytes[i : i + 1])
+            assert read_all(connection) == OK
+        settle(relay)
+        assert bytes(server.received) == request_bytes
+        assert relay.seen[0][2] == b"hello"
+
+
+def test_only_the_name_of_the_relay_becomes_that_of_the_server() -> None:
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        received += read_all(connection)
+        connection.sendall(OK)
+
+    for host in ("127.0.0.1", "localhost"):
+        with peer(serve) as server, relayed(server.url) as relay:
+            request = b"GET / HTTP/1.1\r\nhOsT:  %s:%d\r\nX: 127.0.0.1:%d\r\n\r\n" % (
+                host.encode(),
+                relay.port,
+                relay.port,
+            )
+            with relay.connect() as connection:
+                connection.sendall(request)
+                connection.shutdown(socket.SHUT_WR)
+                read_all(connection)
+            name = f"{host}:{relay.port}".encode()
+            assert bytes(server.received) == request.replace(name, server.url[7:].encode(), 1)
+
+
+def test_connections_stay_open_for_more_requests() -> None:
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        while data := connection.recv(1 << 16):
+            received += data
+            if data.endswith(b"hello"):
+                connection.sendall(OK)
+
+    with peer(serve) as server, relayed(server.url) as relay:
+        with relay.connect() as connection:
+            for _ in range(3):
+                connection.sendall(POST)
+                assert connection.recv(1 << 16) == OK
+        settle(relay)
+        assert bytes(server.received) == 3 * POST
+        assert len(relay.seen) == 3
+
+
+def test_long_bodies_stream_both_ways_and_are_not_kept() -> None:
+    size, piece = 3 * MAX_BODY, bytes(range(256)) * 4096
+
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        count = 0
+        while count < size:
+            count += len(connection.recv(1 << 20).partition(b"\r\n\r\n")[2] if not count else connection.recv(1 << 20))
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        for _ in range(size // len(piece)):
+            connection.sendall(piece)
+
+    with peer(serve) as server, relayed(server.url) as relay:
+        client = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        client.request("POST", "/Evaluate", iter([piece] * (size // len(piece))), {"content-length": str(size)})
+        assert client.getresponse().read() == piece * (size // len(piece))
+        client.close()
+        settle(relay)
+        assert relay.seen == [("POST", "/Evaluate", b"?", 200, b"?")]
+
+
+def test_a_client_that_does_not_read_holds_the_server_back() -> None:
+    sent, over = 0, threading.Event()
+
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        nonlocal sent
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        connection.settimeout(1.0)
+        try:
+            while sent < 1 << 28:
+                sent += connection.send(bytes(1 << 16))
+        except TimeoutError:
+            over.set()
+
+    with peer(serve) as server, relayed(server.url) as relay, relay.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert over.wait(PATIENCE_S), "the relay takes in more than the client reads"
+        assert sent < 1 << 26
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with relayed(url) as relay:
+        client = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        # More than the buffers of both sockets take: the answer must reach a client that still sends.
+        client.request("POST", "/Evaluate", bytes(1 << 20))
+        response = client.getresponse()
+        assert response.status == 502
+        assert f"pullback record: cannot connect to {url} (" in response.read().decode()
+        client.close()
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_server_that_goes_away_during_a_request(how: str) -> None:
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        connection.recv(1 << 16)
+        if how == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with peer(serve) as server, relayed(server.url) as relay:
+        client = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        client.request("POST", "/Evaluate", b"{}")
+        response = client.getresponse()
+        assert response.status == 502
+        assert "closed the connection before it answered" in response.read().decode()
+        client.close()
+        assert relay.traffic.lost == 1
+        settle(relay)
+
+
+def test_the_number_of_connections_is_bounded() -> None:
+    with peer(answering(POST, OK)) as server, relayed(server.url, most=3) as relay:
+        held = [relay.connect() for _ in range(3)]
+        wait_for(lambda: len(relay.traffic.sides) == 3)
+        with relay.connect() as more:
+            assert b"503 Service Unavailable" in (text := read_all(more))
+            assert b"expected at most 3 connections at a time" in text
+        for connection in held:
+            connection.close()
+        wait_for(lambda: not relay.traffic.sides)
+        with relay.connect() as again:
+            again.sendall(POST)
+            assert read_all(again) == OK
+
+
+def test_many_connections_at_once() -> None:
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        data = b""
+        while not data.endswith(b"hello"):
+            data += connection.recv(1 << 16)
+        connection.sendall(OK)
+
+    with peer(serve) as server, relayed(server.url) as relay:
+        opened = [relay.connect() for _ in range(60)]
+        for connection in opened:
+            connection.sendall(POST)
+        for connection in opened:
+            assert read_all(connection) == OK
+            connection.close()
+        settle(relay)
+        assert len(relay.seen) == 60
+
+
+def settle(relay: Relay) -> None:
+    """Wait until nothing is in flight, and see that all room was given back."""
+    wait_for(lambda: not relay.traffic.sides)
+    assert relay.traffic.in_flight == 0
+    assert relay.traffic.begin("GET", "/").request.room.left == 64 << 20
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
