@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.complex_numbers.pages import write_pages
 from tests.conftest import ROOT, Service
 from tests.page_examples import op_files
 
 PLUGINS, FORCES = ROOT / "tests" / "http" / "plugins", ROOT / "docs" / "examples" / "forces"
-COMPLEX = ROOT / "tests" / "complex_numbers" / "plugins"
 MODELS = ROOT / "docs" / "models.md"
 AT_ONCE = 2
 LIMIT_S = 600
@@ -50,9 +50,10 @@ def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[s
 
 def _failures(names: Iterator[str], run_one: Callable[[str, str], int]) -> list[str]:
     """Run names until none is left; another thread takes from them too."""
-    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as models:
-        Path(models, "classifier.py").write_text(op_files(MODELS)["classifier"], encoding="utf-8")
-        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{COMPLEX}:{FORCES}:{models}")
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as pages:
+        write_pages(Path(pages))
+        Path(pages, "classifier.py").write_text(op_files(MODELS)["classifier"], encoding="utf-8")
+        service = Service.launched(log, OPS_PATH=f"{PLUGINS}:{FORCES}:{pages}")
         try:
             url = service.wait_until_ready().url
             failed = [name for name in names if run_one(name, url)]

@@ -1,6 +1,6 @@
 """Checks of complex ops: right ones pass, and planted faults are found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,17 @@ import pytest
 import tensorflow as tf
 
 from pullback.ops import Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient, pages_of, register
-from tests.complex_numbers.pages import PLUGINS
+from tests.complex_numbers.pages import COMPLEX as BOTH
+from tests.complex_numbers.pages import REAL, ROWS
 from tests.gradcheck.checking import entries, failed, report
 from tests.shares import share
 
-BOTH, REAL = ("complex64", "complex128"), ("float32", "float64")
 SOME = ["contract", "value", "derivative", "second", "linearity", "adjoint", "modes", "dtypes"]
-OPS = register(pages_of([PLUGINS])).ops
+
+
+@pytest.fixture(scope="module")
+def ops(pages) -> Mapping[str, Op]:
+    return register(pages_of([pages])).ops
 
 
 def op(function: Callable[..., Any], **fields: Any) -> Op:
@@ -32,9 +36,9 @@ def with_vjp(vjp: Callable[..., Any], vjp_vjp: Callable[..., Any] | None = None)
     return custom_gradient(lambda z: z * z, vjp, vjp_vjp)
 
 
-@pytest.mark.parametrize("name", share({name: name for name in OPS}, 4))
-def test_right_ops_pass(name) -> None:
-    document = report(OPS[name], checks=SOME)
+@pytest.mark.parametrize("name", share({name: name for name in ROWS}, 7))
+def test_right_ops_pass(ops, name) -> None:
+    document = report(ops[name], checks=SOME)
     assert document["verdict"] == "pass", entries(document, "derivative") or document["sentence"]
     assert {entry["dtype"] for entry in document["checks"]} <= {*BOTH, *REAL}
 
@@ -102,6 +106,13 @@ def test_wrong_kernels_of_xla_are_refused() -> None:
     sqrt = op(tf.sqrt, inputs=(Input("z", BOTH, domain=(0.5, 3)),), examples=(Example("e", {"z": [[1, 2]]}),))
     (entry,) = entries(report(sqrt, checks=["modes"]), "modes")
     assert "XLA's kernel SqrtGrad is wrong for complex numbers" in entry["sentence"]
+
+
+def test_wrong_gradients_of_tensorflow_are_named() -> None:
+    document = report(op(tf.math.cumprod, reference=np.cumprod, inputs=(Input("z", BOTH, ("N",)),),
+                         outputs=(Output("w", BOTH, ("N",)),), batching="none"))  # fmt: skip
+    assert failed(document) == ["contract"]
+    assert "the gradient of Cumprod in TensorFlow" in entries(document, "contract")[0]["sentence"]
 
 
 def test_holomorphic_is_a_claim_that_is_checked() -> None:

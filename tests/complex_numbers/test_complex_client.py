@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import pullback
-from tests.complex_numbers.pages import PLUGINS, draw
+from tests.complex_numbers.pages import draw
 
 SIZES = [3, 5000]  # the larger one travels in safetensors, where this has the dtype
 
 
 @pytest.fixture(scope="module")
-def client(serve_for_module) -> Iterator[pullback.Client]:
-    with pullback.Client(serve_for_module(OPS_PATH=str(PLUGINS)).url) as one:
+def client(serve_for_module, pages) -> Iterator[pullback.Client]:
+    with pullback.Client(serve_for_module(OPS_PATH=str(pages)).url) as one:
         yield one
 
 
