@@ -70,6 +70,13 @@ class Side:
         """Return an array of a slot, or of a derivative like it, as its numbers: complex ones in place of pairs."""
         return as_numbers(x) if name in self.pairs else x
 
+    def ones(self, name: str, shape: Sequence[int]) -> Array:
+        """Return an array of ones for a slot; a complex one is the pair (1, 0)."""
+        ones = np.ones(shape, DTYPES[self.dtypes[name]].numpy)
+        if name in self.pairs:
+            ones[..., 1] = 0
+        return ones
+
 
 class Errors(NamedTuple):
     """The errors of the results of kernels inside an op: their relative size, and which of the random ones."""

@@ -33,7 +33,7 @@ def all_cotangents(point: Point, cotangents: Arrays | None) -> Arrays:
     """Return a cotangent for each differentiable output: ones if none are given, else zeros for the others."""
     to = point.spec.outputs
     dys = {
-        name: (np.ones if cotangents is None else np.zeros)(shape, DTYPES[to.dtypes[name]].numpy)
+        name: to.ones(name, shape) if cotangents is None else np.zeros(shape, DTYPES[to.dtypes[name]].numpy)
         for name, shape in output_shapes(point).items()
         if name in to.differentiable
     }

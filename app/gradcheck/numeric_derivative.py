@@ -92,8 +92,8 @@ def numeric(point: Point, wanted: Wanted, checkpoint: Checkpoint) -> dict[str, A
         "op": point.op.name,
         "order": wanted.order,
         "of": work.of,
-        "dtype": point.spec.dtype,
-        "computed_in": wide.spec.dtype,
+        "dtype": point.op.shown_dtype(point.spec.dtype),
+        "computed_in": point.op.shown_dtype(wide.spec.dtype),
         **found,
     }
 
@@ -138,9 +138,11 @@ def _check_derived(point: Point, wanted: Wanted) -> None:
 
 def _sample(point: Point, wanted: Wanted) -> Sample:
     """Return the sample with the cotangents, and with the vectors of the second order."""
+    inputs, are_ones = point.spec.inputs, wanted.wrt if wanted.tangents is None else ()
     vectors = {
-        name: np.full_like(point.inputs[name], wanted.tangents is None and name in wanted.wrt)
-        for name in point.spec.inputs.differentiable
+        name: inputs.ones(name, x.shape) if name in are_ones else np.zeros_like(x)
+        for name, x in point.inputs.items()
+        if name in inputs.differentiable
     }
     vectors |= {name: v.astype(point.inputs[name].dtype) for name, v in (wanted.tangents or {}).items()}
     last = "gradients" if wanted.order == 1 else "products"

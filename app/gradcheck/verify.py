@@ -47,8 +47,8 @@ def verify(
         "op": point.op.name,
         "verdict": worst_verdict([document["verdict"] for document in documents.values()]),
         "sentence": " ".join(document["sentence"] + "." for document in documents.values()),
-        "dtype": point.spec.dtype,
-        "against": wide.spec.dtype,
+        "dtype": point.op.shown_dtype(point.spec.dtype),
+        "against": point.op.shown_dtype(wide.spec.dtype),
         "gradients": documents,
     }
 
@@ -92,7 +92,7 @@ def _document(subject: Subject, theirs: Array, sample: Sample, *, tolerances: To
         ulps = 0.0 if block.worst is None else block.worst.ulps
         blocks.append({"start": start, "stop": stop, "verdict": block.verdict, "wrong": block.wrong, "ulps": ulps})
     whole, spec = compare(x=x, indices=indices, are_needed=True), sample.point.spec
-    finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.dtype}")
+    finding = whole.finding(f"your d{name}", f"op {spec.op.name} in {spec.op.shown_dtype(spec.dtype)}")
     names, worst = {"analytic": "yours", "numeric": "expected"}, None
     if whole.worst is not None:
         worst = {names.get(key, key): value for key, value in written(whole.worst).items()}

@@ -92,9 +92,10 @@ def point(name: str, row: Row) -> dict[str, Any]:
 
 
 def write_pages(folder: Path) -> Path:
-    """Write the pages of all ops to a folder."""
-    for name, row in ROWS.items():
+    """Write the pages of all ops to a folder, and of those that claim what is wrong."""
+    for name, row in (ROWS | WRONG).items():
         (folder / f"{name}.py").write_text(row.page(name))
+    (folder / "cx_hermitian.py").write_text(HERMITIAN)
     return folder
 
 
@@ -193,3 +194,48 @@ ROWS = {
                   "np.sum(np.linalg.eigvals(x).astype(complex) ** 3) / 3",
                   {"x": Slot(REAL, ("N", "N"), (3, 3))}, NUMBER, NO_XLA),
 }  # fmt: skip
+WRONG = {
+    "cx_claim": Row("z + 1e-3 * tf.math.conj(z)", "z + 1e-3 * np.conj(z)", Z, fields=EACH | HOLOMORPHIC),
+}
+HERMITIAN = """\
+import numpy as np
+import tensorflow as tf
+
+from pullback.ops import Example, Input, InvalidInput, Op, Output
+
+
+def forward(a):
+    return tf.math.real(tf.reduce_sum(tf.linalg.eigvalsh(a) ** 3))
+
+
+def reference(a):
+    return np.real(np.trace(a @ a @ a))
+
+
+def validate(inputs, attrs):
+    a = inputs["a"]
+    for i, j in np.argwhere(np.abs(a - np.conj(a).T) > 1e-5 * np.abs(a).max(initial=0)):
+        expected, got = "a[i, j] = conj(a[j, i])", f"{a[i, j]} and {a[j, i]}"
+        raise InvalidInput("a", "the matrix is not Hermitian", expected=expected, got=got, index=(int(i), int(j)))
+
+
+def sample(rng, dtype, attrs):
+    a = rng.normal(size=(3, 3)) + 1j * rng.normal(size=(3, 3))
+    return {"a": (a + np.conj(a).T) / 2}
+
+
+OP = Op(
+    name="cx_hermitian",
+    summary="the sum of the cubes of the eigenvalues of a Hermitian matrix",
+    doc=__doc__,
+    source=__file__,
+    function=forward,
+    reference=reference,
+    validate=validate,
+    sample=sample,
+    inputs=(Input("a", ("complex64", "complex128"), ("N", "N")),),
+    outputs=(Output("w", ("float32", "float64"), ()),),
+    examples=(Example("one", {"a": [[[2, 0], [0.5, 1]], [[0.5, -1], [3, 0]]]}),),
+    modes=("graph", "eager", "v1"),
+)
+"""

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pullback.ops import Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient, pages_of, register
+from pullback.ops import (
+    Claim,
+    Example,
+    Formula,
+    Input,
+    Op,
+    Output,
+    Parameter,
+    Surrogate,
+    custom_gradient,
+    pages_of,
+    register,
+)
 from tests.complex_numbers.pages import COMPLEX as BOTH
 from tests.complex_numbers.pages import REAL, ROWS
 from tests.gradcheck.checking import entries, failed, report
@@ -158,3 +170,13 @@ def test_declarations_that_contradict_themselves() -> None:
         op(tf.math.real, outputs=(Output("w", REAL),), holomorphic=True)
     with pytest.raises(ValueError, match=r"pair \[re, im\]"):
         Example("e", {"z": [1j]})
+
+
+def test_parameters_beside_complex_numbers_are_real() -> None:
+    weights = Parameter("a", np.array([0.5, 2], np.float32))
+    fields = {"parameters": (weights,), "reference": lambda z, a: a * z, "batching": "none"}
+    shapes = {"inputs": (Input("z", BOTH, (2,)),), "outputs": (Output("w", BOTH, (2,)),)}
+    made = op(lambda z, a: z * tf.cast(a, z.dtype), **fields, **shapes)
+    assert report(made, checks=["value", "derivative", "second"])["verdict"] == "pass"
+    with pytest.raises(ValueError, match="the real and the imaginary part as two parameters"):
+        Parameter("a", np.array([1j]))

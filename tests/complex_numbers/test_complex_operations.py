@@ -109,6 +109,15 @@ def test_jacobians(client, mode) -> None:
     assert hessian == {"dtype": "float32", "shape": [2, 2], "data": [[2, 0], [0, -2]]}
 
 
+def test_a_wrong_claim_has_no_complex_jacobian(client) -> None:
+    for i in range(5):
+        response = post(client, "cx_claim", "jacobian", inputs={"z": [[1, i]]}, dtype="complex128")
+        assert "declares holomorphic=True" in problem(response, 500)["detail"]
+        assert ask(client, "cx_claim", "hessian", inputs={"z": [[1, i]]})
+    jvp = ask(client, "cx_claim", "jvp", inputs={"z": [[1, 2]]}, tangents={"z": [[0, 1]]}, dtype="complex128")
+    np.testing.assert_allclose(number(jvp["tangents"]["w"]), [0.999j])
+
+
 def test_derived_ops_points_and_linearizations(client, monkeypatch) -> None:
     z, dw = [[1, 2]], [[1, -1]]
     there = {"inputs": {"z": z, "dw": dw}, "cotangents": {"dz": [[0, 1]]}}
@@ -250,3 +259,54 @@ def test_contract(client) -> None:
     derived = client.get("/v1/ops/cx_square.vjp").json()
     assert derived["dtypes"] == ["complex64", "complex128"]
     assert derived["examples"][0]["inputs"]["dw"] == [[1, 0]] * 3
+
+
+def test_numeric_derivatives_and_verdicts(client) -> None:
+    """Both have cotangents of 1 + 0i by default, as the operations have."""
+    z = [[1, 2], [0.5, 1]]
+    body = {"inputs": {"z": z}, "dtype": "complex128"}
+    for order in (1, 2):
+        numeric = ask(client, "cx_cubic", "numeric", **body, order=order)
+        assert (numeric["dtype"], numeric["computed_in"]) == ("complex128", "complex128")
+        own = ask(client, "cx_cubic", "gradients", **body, order=order)["gradients"][-1]["z"]["data"]
+        np.testing.assert_allclose(numeric["derivatives"]["z"]["derivative"], own, rtol=1e-9)
+    own = ask(client, "cx_cubic", "gradients", **body)["gradients"][0]["z"]["data"]
+    for gradient, verdict in ((own, "pass"), ([[a, -b] for a, b in own], "fail")):
+        document = ask(client, "cx_cubic", "verify", **body, gradients={"z": gradient})
+        assert (document["verdict"], document["dtype"]) == (verdict, "complex128")
+
+
+def test_a_matrix_that_is_not_hermitian(client) -> None:
+    a = [[[2, 0], [0.5, 1]], [[0.5, -1], [3, 0]]]
+    y = ask(client, "cx_hermitian", "vjp", inputs={"a": a}, dtype="complex128", outputs=True)["outputs"]["w"]["data"]
+    matrix = np.array(a)[..., 0] + 1j * np.array(a)[..., 1]
+    np.testing.assert_allclose(y, np.trace(matrix @ matrix @ matrix).real)
+    for i, part in ((0, 1e-3), (1, 2), (2, 1)):  # the fast path refuses it too
+        wrong = [[a[0][0], [0.5, 1 + part]], a[1]]
+        document = problem(post(client, "cx_hermitian", "vjp", inputs={"a": wrong}), 422)
+        assert "not Hermitian" in document["detail"], i
+        assert document["errors"][0]["loc"][:2] == ["inputs", "a"]
+    assert problem(post(client, "cx_hermitian", "forward", inputs={"a": [[[2, 1]]]}), 422)
+
+
+def test_complex_ops_in_other_places(client) -> None:
+    """Jobs, sparse matrices and parameters have them; nodes of graphs are refused by name."""
+    z = [[1, 2], [0.5, -1]]
+    body = {"inputs": {"z": z}, "cotangents": {"w": [[0, 1], [1, 0]]}}
+    job = client.post("/v1/ops/cx_square/vjp", json=body, headers={"prefer": "respond-async"}).json()["id"]
+    assert client.get(f"/v1/jobs/{job}?wait=60").json()["state"] == "done"
+    assert client.get(f"/v1/jobs/{job}/result").json() == ask(client, "cx_square", "vjp", **body)
+    # The rows and columns of a sparse matrix are the parts: those of 2z are [[2a, -2b], [2b, 2a]].
+    for at in (z, z[::-1]):
+        sparse = ask(client, "cx_square", "jacobian", inputs={"z": at}, sparse="coo")["jacobian"]["w"]["z"]
+        dense = np.zeros(sparse["shape"])
+        dense[sparse["rows"]["data"], sparse["columns"]["data"]] = sparse["values"]["data"]
+        expected = np.zeros((4, 4))
+        for i, (a, b) in enumerate(at):
+            expected[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[2 * a, -2 * b], [2 * b, 2 * a]]
+        np.testing.assert_allclose(dense, expected)
+    node = {"name": "a", "op": "cx_square.vjp", "inputs": {"z": "z", "dw": "dw"}}
+    graph = {"inputs": ["z", "dw"], "nodes": [node], "outputs": {"dz": "a.dz"}}
+    refused = problem(client.post("/v1/graphs", json=graph), 422)
+    assert "an op with complex numbers cannot be a node" in refused["detail"]
+    assert client.get("/explore/cx_square").status_code == 200

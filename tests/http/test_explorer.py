@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ from app.routes.native.explorer import FOLDER, LINKS, PAGE, files
 from pullback.keys import line_for, new_key
 from tests.conftest import Serve
 from tests.http.native_client import problem
+from tests.page_examples import node
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
@@ -91,3 +94,23 @@ def test_the_pages_need_no_key_and_all_that_they_show_does(serve: Serve, tmp_pat
             assert client.get(path).status_code == 200
         for path in ("/v1/ops", "/docs", "/explorer", "/health"):
             problem(client.get(path), 401)
+
+
+def test_complex_numbers_count_as_their_parts() -> None:
+    """⟨c, w⟩ is Re Σ conj(c) w, with c = 1 + 0i by default; a direction has a number for each part."""
+    script = """
+const { directionOf, isFloat, valueOf } = await import(process.argv[1] + "/slice.js");
+const { complexTexts, numbers } = await import(process.argv[1] + "/numbers.js");
+const slot = { name: "z", dtypes: ["complex64", "complex128"], differentiable: true };
+const outputs = { w: { dtype: "complex64", shape: [2], data: [[1, 2], [3, 4]] } };
+console.log(JSON.stringify([
+  isFloat(slot, "complex128"),
+  valueOf(outputs, null),
+  valueOf(outputs, { w: [[0, 1], [1, 0]] }),
+  directionOf({ inputs: [slot] }, { z: [[1, 2]] }, "complex64", { input: "z", index: 1 }),
+  complexTexts(numbers([[1, -2], ["NaN", 0.5]]), 7),
+]));
+"""
+    command = [node(), "--input-type=module", "-e", script, str(FOLDER / "js")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout) == [True, 4, 5, {"z": [[0, 1]]}, ["1 − 2i", "NaN + 0.5i"]]

@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 import { heatMap, isSmall } from "./heatmap.js";
-import { number, numbers, shapeOf, short } from "./numbers.js";
+import { complexTexts, isComplex, number, numbers, shapeOf, short } from "./numbers.js";
 
 // The most numbers that are written out.
 const WRITTEN = 400;
@@ -19,13 +19,16 @@ export function shown(answer, inputs) {
   return [...tensors(answer, [])].map(({ path, tensor, reason }) => {
     const name = path.join(".");
     if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
-    const values = numbers(tensor.data);
+    const parts = numbers(tensor.data);
+    const hasPairs = isComplex(tensor.dtype);
+    const texts = hasPairs ? complexTexts(parts, 7) : parts.map((each) => short(each, 7));
     const isBlock = path[0] === "jacobian" || path[0] === "hessian";
-    const size = sizeOf(path.at(-1) ?? "");
+    // The columns of a block of complex numbers are complex, and those of any other are the parts.
+    const size = sizeOf(path.at(-1) ?? "") / (hasPairs ? 2 : 1);
     const shape = tensor.shape;
     const [rows, columns] =
-      isBlock && size && values.length % size === 0
-        ? [values.length / size, size]
+      isBlock && size && texts.length % size === 0
+        ? [texts.length / size, size]
         : shape.length === 2
           ? [shape[0] ?? 0, shape[1] ?? 0]
           : [0, 0];
@@ -33,8 +36,8 @@ export function shown(answer, inputs) {
       "section",
       { class: "tensor" },
       make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
-      isSmall(rows, columns) && rows * columns > 1 && heatMap(values, rows, columns, name),
-      rows && columns ? table(values, rows, columns) : written(tensor.data, values.length),
+      !hasPairs && isSmall(rows, columns) && rows * columns > 1 && heatMap(parts, rows, columns, name),
+      rows && columns ? table(texts, rows, columns) : written(tensor.data, parts.length),
     );
   });
 }
@@ -50,15 +53,15 @@ function written(nested, count) {
 }
 
 /**
- * @param {number[]} values
+ * @param {string[]} texts
  * @param {number} rows
  * @param {number} columns
  * @returns {HTMLElement}
  */
-function table(values, rows, columns) {
+function table(texts, rows, columns) {
   if (rows * columns > WRITTEN) return tooMany(rows * columns);
-  const lines = Array.from({ length: rows }, (_, i) => values.slice(i * columns, (i + 1) * columns));
-  const body = make("tbody", {}, lines.map((line) => make("tr", {}, line.map((each) => make("td", {}, short(each, 7))))));
+  const lines = Array.from({ length: rows }, (_, i) => texts.slice(i * columns, (i + 1) * columns));
+  const body = make("tbody", {}, lines.map((line) => make("tr", {}, line.map((each) => make("td", {}, each)))));
   const properties = { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers" };
   return make("div", properties, make("table", { class: "matrix" }, body));
 }

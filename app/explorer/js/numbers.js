@@ -27,6 +27,16 @@ export function jsonOf(value) {
 }
 
 /**
+ * Return whether the numbers of a dtype are pairs of a real and an imaginary part.
+ *
+ * @param {string} dtype
+ * @returns {boolean}
+ */
+export function isComplex(dtype) {
+  return dtype.startsWith("complex");
+}
+
+/**
  * Return the numbers of nested lists in one list.
  *
  * @param {unknown} nested
@@ -88,6 +98,21 @@ export function short(value, digits = 6) {
       ? String(Number(value.toPrecision(digits)))
       : value.toExponential(Math.min(digits - 1, 3)).replace("e+", "e");
   return text.replace(/^-/, "−").replace("e-", "e−");
+}
+
+/**
+ * Return pairs of a real and an imaginary part, one after the other, as texts such as 1 − 2i.
+ *
+ * @param {readonly number[]} parts
+ * @param {number} digits
+ * @returns {string[]}
+ */
+export function complexTexts(parts, digits) {
+  return Array.from({ length: parts.length / 2 }, (_, i) => {
+    const [real = 0, imaginary = 0] = parts.slice(2 * i, 2 * i + 2);
+    const sign = imaginary < 0 ? "−" : "+";
+    return `${short(real, digits)} ${sign} ${short(Math.abs(imaginary), digits)}i`;
+  });
 }
 
 /**

@@ -5,7 +5,7 @@ import { choice, fill, make } from "./dom.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
 
-const WIDEST = ["float64", "float32", "bfloat16", "float16"];
+const WIDEST = ["complex128", "complex64", "float64", "float32", "bfloat16", "float16"];
 
 /** The settings, in the address. The event `change` says that one of them has changed. */
 export class Settings extends EventTarget {
@@ -26,7 +26,7 @@ export class Settings extends EventTarget {
     });
   }
 
-  /** The float dtypes of the op, the widest first. */
+  /** The float and complex dtypes of the op, the widest first. */
   get floats() {
     return WIDEST.filter((dtype) => this.contract.dtypes.includes(dtype));
   }

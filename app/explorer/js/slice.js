@@ -2,7 +2,7 @@
 
 import { levelOf } from "./agreement.js";
 import { Away } from "./service.js";
-import { generator, nest, number, numbers, plotted, shapeOf, spread } from "./numbers.js";
+import { generator, isComplex, nest, number, numbers, plotted, shapeOf, spread } from "./numbers.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
 /** @typedef {import("./types.d.ts").Curve} Curve */
@@ -59,7 +59,7 @@ export function directionOf(contract, at, dtype, which) {
  */
 export function isFloat(slot, dtype) {
   const own = slot.dtypes.length > 1 ? dtype : (slot.dtypes[0] ?? dtype);
-  return slot.differentiable && own.includes("float");
+  return slot.differentiable && (own.includes("float") || isComplex(own));
 }
 
 /**
@@ -188,7 +188,7 @@ class LineWork {
 }
 
 /**
- * Return ⟨c, y⟩ of the float outputs.
+ * Return ⟨c, y⟩ of the float and complex outputs, which for complex ones is the sum over their parts.
  *
  * @param {Record<string, any>} outputs
  * @param {Tensors | null} cotangents null for ones
@@ -198,9 +198,11 @@ export function valueOf(outputs, cotangents) {
   let sum = 0;
   for (const [name, tensor] of Object.entries(outputs)) {
     // Outputs of integers have no cotangent.
-    if (!tensor.dtype.includes("float")) continue;
+    const hasPairs = isComplex(tensor.dtype);
+    if (!tensor.dtype.includes("float") && !hasPairs) continue;
     const values = numbers(tensor.data);
-    const c = cotangents ? (name in cotangents ? numbers(cotangents[name]) : []) : values.map(() => 1);
+    const ones = values.map((_, k) => (hasPairs && k % 2 ? 0 : 1));
+    const c = cotangents ? (name in cotangents ? numbers(cotangents[name]) : []) : ones;
     c.forEach((each, k) => (sum += each * (values[k] ?? 0)));
   }
   return sum;

@@ -1,6 +1,6 @@
 /** The lines of other programs that ask the same. */
 
-import { jsonOf } from "./numbers.js";
+import { isComplex, jsonOf } from "./numbers.js";
 
 /** @typedef {{ op: string, operation: string, body: Record<string, any> }} Asked */
 
@@ -22,8 +22,10 @@ const TAKEN = new Set(
  * @returns {Record<string, string>}
  */
 export function snippets(asked, contract, origin) {
-  // The functions of frameworks have the parameters of the page, as constants.
-  const inFrameworks = contract.claim !== null && !("parameters" in asked.body) && !("wrt" in asked.body);
+  // The functions of frameworks have the parameters of the page, as constants. In these lines, a pair of a complex
+  // number would be two real ones.
+  const hasPairs = [...contract.inputs, ...contract.outputs].some((slot) => slot.dtypes.some(isComplex));
+  const inFrameworks = contract.claim !== null && !hasPairs && !("parameters" in asked.body) && !("wrt" in asked.body);
   return {
     curl: curl(asked, origin),
     Python: python(asked, origin),
