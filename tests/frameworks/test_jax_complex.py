@@ -28,6 +28,11 @@ CASES = {
     "cx_scale": (lambda a, z: a * z, (R, Z)),
     "cx_fft": (jnp.fft.fft, (Z,)),
     "cx_irfft": (lambda z: jnp.fft.irfft(z, 4), (Z,)),
+    "cx_cubic": (lambda z: jnp.conj(z) * z * z, (Z,)),
+    "cx_parts": (lambda z: z.real * z.imag + 1j * jnp.exp(z.imag), (Z,)),
+    "cx_and_back": (lambda x: jnp.imag(jnp.exp(1j * x) * (x + 2j)), (R,)),
+    "cx_det": (jnp.linalg.det, (like(np.zeros((2, 2), complex)),)),
+    "cx_eig": (lambda x: jnp.trace(x @ x @ x) / 3 + 0j, (like(np.zeros((3, 3))),)),
     "cx_rfft": (jnp.fft.rfft, (like(np.zeros(4)),)),
     "cx_matmul": (lambda a, b: a @ b, (like(np.zeros((2, 3), complex)), like(np.zeros((3, 2), complex)))),
 }

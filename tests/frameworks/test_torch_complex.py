@@ -26,6 +26,11 @@ CASES = {
     "cx_scale": (lambda a, z: a * z, (R, Z)),
     "cx_fft": (torch.fft.fft, (Z,)),
     "cx_irfft": (lambda z: torch.fft.irfft(z, 4), (Z,)),
+    "cx_cubic": (lambda z: torch.conj(z) * z * z, (Z,)),
+    "cx_parts": (lambda z: torch.complex(z.real * z.imag, torch.exp(z.imag)), (Z,)),
+    "cx_and_back": (lambda x: torch.imag(torch.exp(1j * x) * (x + 2j)), (R,)),
+    "cx_det": (torch.linalg.det, (like(np.zeros((2, 2), complex)),)),
+    "cx_eig": (lambda x: torch.trace(x @ x @ x) / 3 + 0j, (like(np.zeros((3, 3))),)),
     "cx_rfft": (torch.fft.rfft, (like(np.zeros(4)),)),
     "cx_matmul": (lambda a, b: a @ b, (like(np.zeros((2, 3), complex)), like(np.zeros((3, 2), complex)))),
 }
