@@ -69,10 +69,12 @@ def _refusing_the_sign(name: str, gradient: Gradient) -> Gradient:
     return guarded
 
 
-def _is_zero(cotangent: Tensor | None) -> bool:
+def _is_zero(cotangent: Any) -> bool:
     """Return whether a cotangent is missing, or the zeros that TensorFlow puts in place of a missing one."""
     if cotangent is None:
         return True
+    if not isinstance(cotangent, tf.Tensor):
+        return False  # slices, of numbers that count
     value = tf.get_static_value(cotangent)
     return cotangent.op.type == "ZerosLike" if value is None else not value.any()
 
