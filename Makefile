@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows format lock committed licences release clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs format lock committed licences release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -164,6 +164,8 @@ build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-op
 	$(call MAKE_ENVIRONMENT,$(call WITH_NPM,requirements/deploy-operators,operators))
 build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 	$(call MAKE_ENVIRONMENT)
+build/docs/.installed-$(MINOR): requirements/docs.txt | $(VENV)/.made-$(MINOR)
+	$(call MAKE_ENVIRONMENT)
 
 build/release/.installed-$(MINOR): requirements/release.txt | $(VENV)/.made-$(MINOR)
 	$(call MAKE_ENVIRONMENT)
@@ -180,6 +182,11 @@ WITH_NPM = cp -r $(1) $(@D)/$(2); (cd $(@D)/$(2) && node=../lib/python$(MINOR)/s
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
 DOCKER_BUILD :=
 IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD)
+
+docs: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/docs/.installed-$(MINOR) ## build the site of the documentation into build/site
+	@rm -rf build/site-pages; $(VENV)/bin/python -m website.reference build/site-pages
+	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs --quiet build --config-file website/mkdocs.yml
+	@echo "Open build/site/index.html; it needs no server."
 
 docker-test: $(VENV)/.installed-dev $(VENV)/bin/pullback ## build the images, and test the service in containers
 	$(IMAGE) --target cpu --tag pullback:cpu .
@@ -300,7 +307,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu dev bench gpu deploy ray release; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu dev bench gpu deploy ray docs release; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done

@@ -108,6 +108,7 @@ STEPS = (
     Step("clients", make("test-clients-full")),
     Step("frameworks", make("test-frameworks-full")),
     Step("fleet", make("test-fleet-full")),
+    Step("docs", make("docs")),
     Step("docker", docker_test),
     Step("python3.12", on_python("3.12")),
     Step("python3.13", on_python("3.13")),
