@@ -88,7 +88,7 @@ release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make tes
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
 # environment is large, run in test-clients-full. The slowest comes first, because two run at a time.
-CLIENTS := tesseract kserve umbridge triton openapi openinference typescript
+CLIENTS := tesseract kserve umbridge triton openapi openinference mcp typescript
 LARGE_CLIENTS := pymc tinyda mlserver
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients

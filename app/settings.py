@@ -15,6 +15,7 @@ PROTOCOLS = {
     "umbridge": "app.routes.umbridge.paths",
     "tesseract": "app.routes.tesseract.paths",
     "openinference": "app.routes.openinference.paths",
+    "mcp": "app.routes.mcp.paths",
 }
 """The modules of the other protocols: ``routes`` in each returns its router."""
 ANY = "*"

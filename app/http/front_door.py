@@ -108,7 +108,7 @@ class FrontDoor:
                 self._origins.check(request, host, origin)
             if self._keys is not None and needs_key(request.path):
                 grant = self._keys.grant_of(request.headers.get(b"authorization", b""))
-                request.key, request.owner_suffix = grant.name, f" (key {grant.name})"
+                request.key, request.grant, request.owner_suffix = grant.name, grant, f" (key {grant.name})"
                 self._keys.enter(grant, scope_of(request.method, request.path))
                 key = grant.name
             if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:

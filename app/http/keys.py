@@ -59,14 +59,13 @@ class Keys:
         return grant
 
     def enter(self, grant: Grant, scope: str) -> None:
-        """Begin a request, which ends with ``leave``.
+        """Begin a request, which ends with ``leave``. An empty ``scope`` is that of any key.
 
         Raises ``Forbidden`` if its key is not for this scope, and ``TooManyRequests`` when too many have its key.
         """
         name = grant.name
-        if scope not in grant.may:
-            own = ", ".join(sorted(grant.may))
-            raise Forbidden(f"expected a key for {scope} ({SCOPES[scope]}), got {name}, which is for {own}")
+        if scope:
+            need_scope(grant, scope)
         if grant.most < math.inf:
             self._take(grant)
         own = self._in_flight.get(name, 0)
@@ -117,6 +116,13 @@ class Keys:
 
     def _table(self) -> Mapping[bytes, Grant]:
         return {self._mac(grant.digest): grant for grant in self._file.grants.values()}
+
+
+def need_scope(grant: Grant, scope: str) -> None:
+    """Raise ``Forbidden`` when a key is not for this scope."""
+    if scope not in grant.may:
+        own = ", ".join(sorted(grant.may))
+        raise Forbidden(f"expected a key for {scope} ({SCOPES[scope]}), got {grant.name}, which is for {own}")
 
 
 def presented_key(authorization: bytes) -> bytes:

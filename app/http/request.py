@@ -25,6 +25,7 @@ from app.tensors import fast_json
 from app.tensors.fast_json import Parse
 from app.tensors.memory import aligned
 from app.tensors.strict_json import Body
+from pullback.keys import Grant
 
 # How long the rest of a refused body is received.
 LINGER_S = 2.0
@@ -38,8 +39,14 @@ MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
+# The path of language models' tools, each of which has a scope.
+TOOLS = "/mcp"
+
+
 def scope_of(method: str, path: str) -> str:
-    """Return the scope of a request."""
+    """Return the scope of a request, empty if its route asks for that of what the body names."""
+    if path == TOOLS:
+        return ""
     if path == "/metrics":
         return "operate"
     if method not in ("GET", "HEAD") and (path == "/v1/graphs" or path.startswith("/v1/graphs/")):
@@ -73,9 +80,10 @@ class Request:
     ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds the JSON in
     any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends. ``target`` is the
     path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the name of the key that
-    the request has, empty if it has none; ``owner_suffix`` is added to the owner of its work, so that no key starves
-    another. ``candidate`` is set if the fast path may make a template from this request, and ``defer`` if it may become
-    a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``, that of its errors, and ``counters``.
+    the request has, empty if it has none, and ``grant`` is what the key allows; ``owner_suffix`` is added to the owner
+    of its work, so that no key starves another. ``candidate`` is set if the fast path may make a template from this
+    request, and ``defer`` if it may become a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``,
+    that of its errors, and ``counters``.
     """
 
     deadline: Deadline
@@ -118,6 +126,7 @@ class Request:
         self.json_limit = self.binary_limit = self.limit = 0
         self.status = self.received = self.sent = self.size = self.held = 0
         self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
+        self.grant: Grant | None = None
         self.defer: Defer | None = None
         self.is_streamed = False
         self._receive, self._send = receive, send

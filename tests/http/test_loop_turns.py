@@ -92,6 +92,20 @@ def umbridge(path: str, **fields: Any) -> Iterator[Request]:
         yield path, {"json": {"name": "square", "config": config, "input": [numbers], **directions}}
 
 
+def mcp(graph: str) -> Iterator[Request]:
+    for numbers in number_lists():
+        yield tool("derivative", op="square", kind="vjp", inputs={"x": numbers[:4000]})
+    yield tool("derivative", op="square", kind="jacobian", inputs={"x": [0.5] * 500})
+    yield tool("check", op="square", checks=["contract"])
+    yield tool("show", op=graph)
+    yield tool("list", contains="e")
+
+
+def tool(name: str, **arguments: Any) -> Request:
+    params = {"name": name, "arguments": arguments}
+    return "/mcp", {"json": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}}
+
+
 def tesseract(name: str, inputs: str, outputs: str, directions: str = "") -> Iterator[Request]:
     for numbers in number_lists(2):
         body: dict[str, Any] = {"inputs": {"x": array(numbers)}, inputs: ["x"], outputs: ["y"]}
@@ -189,6 +203,7 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         ("POST", "/Gradient"): [*umbridge("/Gradient", outWrt=0, inWrt=0, sens=None)],
         ("POST", "/ApplyJacobian"): [*umbridge("/ApplyJacobian", outWrt=0, inWrt=0, vec=None)],
         ("POST", "/ApplyHessian"): [*umbridge("/ApplyHessian", outWrt=0, inWrt1=0, inWrt2=0, sens=None, vec=None)],
+        ("POST", "/mcp"): [*mcp(post())],
         ("POST", "/ModelInfo"): [("/ModelInfo", {"json": {"name": name}}) for name in (f"{post()}.vjp", "no")],
         ("POST", "/InputSizes"): [("/InputSizes", {"json": {"name": post(), "config": config}})],
         ("POST", "/OutputSizes"): [("/OutputSizes", {"json": {"name": post(), "config": config}})],

@@ -32,6 +32,7 @@ DIALECTS = [
     ("/tesseract/square/no_such", "detail"),
     ("/v2/models/square/infer", "error"),
     ("/v2/no_such", "error"),
+    ("/mcp", "error"),
 ]
 
 
@@ -54,7 +55,7 @@ def test_every_endpoint_is_a_route_of_fastapi(app: FastAPI):
         for operation in (*OPERATIONS, "linearize", "sparsity", "numeric", "check", "verify")
     } <= paths
     assert {"/v1/checks", "/v1/ops", "/v1/ops/{op}", "/health/live", "/metrics", "/docs", "/openapi.json"} <= paths
-    assert {"/Info", "/Evaluate", "/tesseract/{op}/apply", "/v2/models/{model}/infer"} <= paths
+    assert {"/Info", "/Evaluate", "/tesseract/{op}/apply", "/v2/models/{model}/infer", "/mcp"} <= paths
     assert all(isinstance(context.original_route, Route) for context in routes)
     [vjp] = (context.original_route for context in routes if context.path == "/v1/ops/{op}/vjp")
     assert isinstance(vjp, APIRoute)
@@ -206,7 +207,7 @@ def test_a_protocol_is_a_package_and_one_line(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("names", ["planted", "umbridge,planted"])
 def test_an_unknown_protocol_is_refused(names: str):
-    with pytest.raises(ValueError, match="some of umbridge, tesseract, openinference"):
+    with pytest.raises(ValueError, match="some of umbridge, tesseract, openinference, mcp"):
         Settings(protocols=names)  # pyright: ignore[reportArgumentType] - as the environment has it
 
 

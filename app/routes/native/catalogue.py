@@ -47,30 +47,42 @@ LARGEST_PAGE = 1 << 20
 Summary = TypeVar("Summary", bound=OpSummary)
 
 
+class Listing:
+    """The list of all registered ops."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Summarise the ops of an engine."""
+        self._engine, registry = engine, engine.registry
+        lost = [
+            OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
+            for op in registry.unavailable
+        ]
+        served = [_with_fault(_summary(op), registry.stale.get(op.name)) for op in registry.ops.values()]
+        self._listed = [_listed(registry, op) for op in sorted([*served, *lost], key=lambda op: op.name)]
+
+    async def now(self) -> list[ListedOp]:
+        """Return the ops with the last verdict on each, and the reason why an op is unavailable."""
+        lasts = await asyncio.to_thread(_last_verdicts, self._engine)
+        ops, listed = self._engine.registry.ops, self._listed
+        now = [_unless_refused(op, ops.get(op.name)) for op in listed] if REFUSED else listed
+        return [op.model_copy(update={"last_check": lasts.get(op.name)}) if op.name in lasts else op for op in now]
+
+
 def catalogue(engine: Engine) -> APIRouter:
     """Return the routes of the catalogue."""
     router = APIRouter(tags=["catalogue"], route_class=PageRoute)
-    lost = [
-        OpSummary(name=op.name, summary="", mechanism="", claim=None, available=False, reason=op.reason)
-        for op in engine.registry.unavailable
-    ]
-    served = [_with_fault(_summary(op), engine.registry.stale.get(op.name)) for op in engine.registry.ops.values()]
-    listed = [_listed(engine.registry, op) for op in sorted([*served, *lost], key=lambda op: op.name)]
+    listing = Listing(engine)
 
     @router.get("/v1/ops", summary="List all ops", response_model_exclude_unset=True)
     async def ops() -> OpList:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """List all ops with the last verdict on each, and the reason why an op is unavailable."""
-        lasts = await asyncio.to_thread(_last_verdicts, engine)
-        now = [_unless_refused(op, engine.registry.ops.get(op.name)) for op in listed] if REFUSED else listed
-        return OpList(
-            ops=[op.model_copy(update={"last_check": lasts.get(op.name)}) if op.name in lasts else op for op in now]
-        )
+        return OpList(ops=await listing.now())
 
     @router.get("/v1/ops/{op}/verdict", summary="Get the last verdict on an op")
     async def verdict(op: str, http_request: HttpRequest) -> OpVerdict:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         """Return the last check of the whole op, and whether the op has changed since."""
         found = await find_op(engine, http_request.scope[REQUEST], op)
-        return await asyncio.to_thread(_verdict, engine, found)
+        return await asyncio.to_thread(verdict_on, engine, found)
 
     @router.get("/v1/ops/{op}/source", summary="Get the page of an op", response_class=PlainTextResponse)
     async def source(op: str, http_request: HttpRequest) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
@@ -203,7 +215,7 @@ def _last_verdicts(engine: Engine) -> dict[str, LastVerdict]:
     return found
 
 
-def _verdict(engine: Engine, op: Op) -> OpVerdict:
+def verdict_on(engine: Engine, op: Op) -> OpVerdict:
     """Return the last verdict on an op; raises ``NotFound`` if there is none. This reads files."""
     base = origin(op)[0]
     check, changed = engine.verdicts.look(base)

@@ -45,9 +45,10 @@ class CheckHandler:
     async def __call__(self, request: Request) -> None:
         """Send the report; raises a ``PullbackError`` if the request is invalid or fails."""
         _negotiate(request, (JSON,))
-        await answer(self.engine, request, self._call, await request.read(), self.op.owner)
+        await answer(self.engine, request, self.call, await request.read(), self.op.owner)
 
-    def _call(self, body: Body) -> Call:
+    def call(self, body: Body) -> Call:
+        """Return the call of a request."""
         request = read(body, CheckRequest)
         options = options_of(self.engine, request)
         check_support(self.op, options)
@@ -65,7 +66,8 @@ class VerifyHandler(CheckHandler):
     more than as many requests for a vjp, which could crash the service as well.
     """
 
-    def _call(self, body: Body) -> Call:
+    def call(self, body: Body) -> Call:
+        """Return the call of a request."""
         with Reading(self.op, "verify", len(body)):
             request = read(body, VerifyRequest)
             point, cotangents = point_of(self.engine, self.op, request)

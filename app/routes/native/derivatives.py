@@ -96,19 +96,26 @@ def _encode(tree: Any, encoding: Encoding, missing: list[Absent]) -> Any:
     return encode(tree, encoding)
 
 
-def _tensors(tree: Any, *path: str) -> Iterator[tuple[str, Array]]:
-    """Yield the tensors of a tree with their paths; the items of a list are orders, numbered from 1.
+def leaves(tree: Any, *path: str) -> Iterator[tuple[str, Array | Absent]]:
+    """Yield the tensors of a tree, and what is absent, with their paths; a shape is a tensor too.
 
-    A shape is a tensor too.
+    The items of a list are orders, numbered from 1.
     """
     if isinstance(tree, dict):
         for name, value in cast(dict[str, Tree], tree).items():
-            yield from _tensors(value, *path, name)
+            yield from leaves(value, *path, name)
     elif isinstance(tree, list):
         for order, value in enumerate(cast(list[Tree], tree), 1):
-            yield from _tensors(value, *path, str(order))
-    elif not isinstance(tree, Absent):
-        yield "/".join(path), np.asarray(tree)
+            yield from leaves(value, *path, str(order))
+    else:
+        yield "/".join(path), tree if isinstance(tree, Absent) else np.asarray(tree)
+
+
+def _tensors(tree: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a tree with their paths."""
+    for path, leaf in leaves(tree):
+        if not isinstance(leaf, Absent):
+            yield path, leaf
 
 
 def _reasons(answer: Answer) -> dict[str, Any]:
@@ -184,12 +191,12 @@ class FormatsHandler(ABC):
     async def __call__(self, request: Request) -> None:
         """Answer a request; raises a ``PullbackError`` if it is invalid or fails."""
         source, target = formats_of(request)
-        body, call = await request.read(is_binary=source.is_binary), partial(self._call, source, target, request)
+        body, call = await request.read(is_binary=source.is_binary), partial(self.call, source, target, request)
         is_binary = source.is_binary and target.is_binary
         await answer(self.engine, request, call, body, self.owner, is_binary=is_binary)
 
     @abstractmethod
-    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+    def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         """Return the call of a request, whose body has the first format, and its answer the second."""
 
 
@@ -201,7 +208,8 @@ class OperationHandler(FormatsHandler):
     op: Op
     operation: Operation
 
-    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+    def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+        """Return the call of a request."""
         with Reading(self.op, self.operation.name, len(body)):
             fields = source.read(body, request.parse)
             plan = self.plans.plan(self.operation, self.op, fields)

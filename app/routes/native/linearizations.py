@@ -172,7 +172,8 @@ class LinearizeHandler(FormatsHandler):
     plans: Plans
     op: Op
 
-    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+    def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+        """Return the call of a request."""
         with Reading(self.op, "linearize", len(body)):
             fields = source.read(body, request.parse)
             if fields.get("mode") is None and "graph" in self.op.modes:
@@ -213,7 +214,8 @@ class ProductHandler(FormatsHandler):
 
     kind: ProductKind
 
-    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+    def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+        """Return the call of a request."""
         held, own = self.engine.linearizations.get(request.scope["path_params"]["id"], request.key)
         kind, spec = self.kind, own.point.spec
         with Reading(held.op, f"linearization {kind.name}", len(body)):

@@ -54,7 +54,8 @@ class SparsityHandler(FormatsHandler):
     plans: Plans
     op: Op
 
-    def _call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+    def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
+        """Return the call of a request."""
         with Reading(self.op, "sparsity", len(body)):
             fields = source.read(body, request.parse)
             given = validated({"pattern": fields.pop("pattern", None)}, models.GivenPattern).pattern
