@@ -1,6 +1,7 @@
 """The requests and the responses in a stream of bytes: where each begins and ends, and what their bodies have."""
 
 import re
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,13 +23,14 @@ class Room:
     """The bytes that all bodies may take together."""
 
     left: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, count: int) -> bool:
-        """Take room if there is enough; report whether there was."""
-        if count > self.left:
-            return False
-        self.left -= count
-        return True
+        """Take room if there is enough, negative to give it back; report whether there was."""
+        with self._lock:
+            is_enough = count <= self.left
+            self.left -= count if is_enough else 0
+        return is_enough
 
 
 @dataclass(eq=False)
@@ -52,7 +54,7 @@ class Content:
 
     def drop(self) -> None:
         """Give the room back; nothing is kept from now on."""
-        self.room.left += self._size
+        self.room.take(-self._size)
         self.is_whole, self._size = False, 0
         self._parts.clear()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pullback.recorder.relay import Traffic
 
-SHARE = 0.02
+SHARE = 0.01
 """The share of the time that evaluations of the checks may take while the application calls the server."""
 PATIENCE_S = 0.5
 """How long a check waits for a moment in which no request is in flight."""

@@ -15,7 +15,7 @@ from pullback.recorder.checks import Checks, CheckSettings
 from pullback.recorder.evaluations import Evaluations
 from pullback.recorder.messages import Exchange
 from pullback.recorder.pace import Pace
-from pullback.recorder.relay import ApplicationSide, Traffic
+from pullback.recorder.relay import Traffic
 from pullback.recorder.reservoir import Reservoirs
 from pullback.reports import Event, Report, Start, report
 from pullback.server_checks.events import summary
@@ -23,10 +23,12 @@ from pullback.server_checks.plan import LEAST
 from pullback.server_checks.targets import PROTOCOLS, ServerTarget
 from pullback.urls import Url
 
-MOST_CONNECTIONS = 1000
+MOST_CONNECTIONS = 256
 OTHER_FILES = 64
 """The descriptors that this process needs besides two for each connection."""
 ANSWERED = 200
+LAST_S = 1.0
+"""How long requests that are in flight at the end may take, and still be recorded."""
 VARIABLE = "PULLBACK_RECORDED_URL"
 """The environment variable in which a command finds the URL to call."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -104,27 +106,24 @@ class Recording:
         for each in SIGNALS:
             loop.add_signal_handler(each, self._signals.put_nowait, each)
         try:
-            server = await loop.create_server(lambda: ApplicationSide(traffic), "127.0.0.1", self.options.port)
+            traffic.listen(self.options.port)
         except OSError as error:
             raise BadArgument(f"--port: cannot listen on port {self.options.port}: {error.strerror}") from error
         checking: asyncio.Task[None] | None = None
         try:
-            traffic.port = server.sockets[0].getsockname()[1]
             url = f"http://127.0.0.1:{traffic.port}{self._url.path.rstrip('/')}"
             await self._checks.start()
             self.announce(url)
             checking = loop.create_task(self._checks.run())
             await self._until_the_end(url)
+            await self._settle()
             self._checks.has_ended = self._pace.is_free = True
             await self._finish(checking)
         finally:
             if checking is not None:
                 checking.cancel()
-            server.close()
             await self._checks.close()
-            for side in list(traffic.sides):
-                if side.transport is not None:
-                    side.transport.close()
+            traffic.close()
 
     async def _until_the_end(self, url: str) -> None:
         if not self.command:
@@ -146,6 +145,12 @@ class Recording:
                     process.send_signal(signal.SIGTERM)
             arrived.cancel()
         self.status = await waiting
+
+    async def _settle(self) -> None:
+        """Wait a little for the answers that are due."""
+        end = time.monotonic() + LAST_S
+        while self._traffic.in_flight and time.monotonic() < end:
+            await asyncio.sleep(LAST_S / 100)
 
     async def _finish(self, checking: "asyncio.Task[None]") -> None:
         stopped = asyncio.create_task(self._signals.get())

@@ -1,24 +1,34 @@
-"""Passes the bytes between an application and a server, in both directions, as they come."""
+"""Passes the bytes between an application and a server, in both directions, as they come.
 
-import asyncio
+Each connection has a thread, which waits in the kernel: it wakes faster than an event loop does.
+"""
+
+import contextlib
+import select
+import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import responses
-from typing import cast
 
 from pullback.recorder.messages import Content, Exchange, RequestReader, ResponseReader, Room
+from pullback.recorder.streams import Lost, Pump, Stream, connected
 from pullback.urls import Url
 
 MAX_IN_FLIGHT = 64 << 20
 """The most bytes of bodies that are kept until their response has come."""
-EARLY = 1 << 18
-"""How many bytes may come before the server is connected."""
 CONNECT_S = 10.0
 LINGER_S = 2.0
 """How long an error of the relay waits for the application to read it."""
+MAX_REFUSED = 8
+"""How many connections are told at a time that there are too many."""
+BACKLOG = 256
+WAITING = 4
+"""How many threads wait for connections at first, and at most after one has ended."""
+FAULTS = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 @dataclass(eq=False)
@@ -26,7 +36,7 @@ class Traffic:
     """The connections of an application to a server at ``url``, at most ``most`` at a time.
 
     ``is_wanted(method, target)`` says which bodies to keep; ``seen(exchange)`` is called with each exchange that has
-    them, and they are dropped afterwards.
+    ended, by one thread at a time, and its bodies are dropped afterwards.
     """
 
     url: Url
@@ -44,10 +54,73 @@ class Traffic:
     lost: int = 0
     """The requests that the server did not answer."""
     active: float = 0.0
-    """When a request or a response ended or began the last time."""
-    sides: "set[ApplicationSide]" = field(default_factory=set["ApplicationSide"])
-    _room: Room = field(default_factory=lambda: Room(MAX_IN_FLIGHT))
+    """When a request began or ended the last time."""
+    links: "set[Link]" = field(default_factory=set["Link"])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    room: Room = field(default_factory=lambda: Room(MAX_IN_FLIGHT))
+    _listener: socket.socket | None = None
     _address: tuple[str, int] | None = None
+    _threads: int = 0
+    _waiting: int = 0
+
+    def listen(self, port: int) -> None:
+        """Accept connections on a port of this machine, 0 for a free one, in threads; raise ``OSError``."""
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
+        self.port = self._listener.getsockname()[1]
+        for _ in range(WAITING):
+            self._start(self._listener)
+
+    def close(self) -> None:
+        """Close all connections."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        with self.lock:
+            links = list(self.links)
+        for link in links:
+            link.stop()
+        end = time.monotonic() + LINGER_S
+        while self._threads and time.monotonic() < end:
+            time.sleep(0.001)
+        listener.close()
+
+    def _start(self, listener: socket.socket) -> None:
+        with self.lock:
+            self._threads += 1
+            self._waiting += 1
+        threading.Thread(target=self._accept, args=(listener,), name="relay", daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Serve one connection after the other, while others wait for the next."""
+        while self._listener is not None:
+            try:
+                opened, _ = listener.accept()
+            except OSError:
+                time.sleep(LINGER_S / 100)  # closed, or out of descriptors
+                continue
+            link = Link(self, Stream(opened))
+            with self.lock:
+                self._waiting -= 1
+                is_full = len(self.links) >= self.most
+                self.refused += is_full
+                if not is_full:
+                    self.links.add(link)
+                is_alone = not self._waiting and self._threads < self.most + MAX_REFUSED
+            if is_alone:
+                self._start(listener)
+            if is_full:
+                link.refuse(503, f"expected at most {self.most} connections at a time, got more: close some")
+            else:
+                link.run()
+            with self.lock:
+                self.links.discard(link)
+                if self._waiting >= WAITING:
+                    break
+                self._waiting += 1
+        with self.lock:
+            self._threads -= 1
 
     @property
     def idle_s(self) -> float:
@@ -56,243 +129,165 @@ class Traffic:
 
     def begin(self, method: str, target: str) -> Exchange:
         """Return the exchange of a request that begins."""
-        self.in_flight += 1
-        self.requests += 1
-        self.active = time.monotonic()
+        with self.lock:
+            self.in_flight += 1
+            self.requests += 1
+            self.active = time.monotonic()
         is_wanted = self.is_wanted(method, target)
-        return Exchange(method, target, Content(self._room, is_wanted), Content(self._room, is_wanted))
+        return Exchange(method, target, Content(self.room, is_wanted), Content(self.room, is_wanted))
 
     def end(self, exchange: Exchange) -> None:
         """Count the end of an exchange that has its response."""
-        self.leave(1)
-        self.seen(exchange)
+        with self.lock:
+            self.seen(exchange)
         exchange.drop()
+        self.leave(1)
 
     def leave(self, count: int) -> None:
         """Count requests that are no longer in flight."""
-        self.in_flight -= count
-        self.active = time.monotonic()
+        with self.lock:
+            self.in_flight -= count
+            self.active = time.monotonic()
 
-    async def connect(self, side: "ApplicationSide") -> None:
-        """Connect a side to the server; raise ``OSError``, or ``TimeoutError``.
+    def connect(self) -> Stream:
+        """Return a connection to the server; raise ``OSError``.
 
         The address that a name leads to is kept until a connection there fails.
         """
-        loop = asyncio.get_running_loop()
-        host = self.url.host if self.tls is not None else None
-
-        async def connected(address: tuple[str, int]) -> None:
-            async with asyncio.timeout(CONNECT_S):
-                _, server = await loop.create_connection(
-                    lambda: ServerSide(side, self), *address, ssl=self.tls, server_hostname=host
-                )
-            self._address = server.peer
-
         if self._address is not None:
             try:
-                await connected(self._address)
+                return connected(self._address, self.tls, self.url.host, CONNECT_S)
             except OSError:
                 self._address = None
+        failed: OSError = OSError("no address")
+        for *_, address in socket.getaddrinfo(self.url.host, self.url.port, type=socket.SOCK_STREAM):
+            numeric = str(address[0]), int(address[1])
+            try:
+                found = connected(numeric, self.tls, self.url.host, CONNECT_S)
+            except OSError as error:
+                failed = error
             else:
-                return
-        await connected((self.url.host, self.url.port))
+                self._address = numeric
+                return found
+        raise failed
 
 
-class ApplicationSide(asyncio.Protocol):
-    """A connection of the application."""
+class Link:
+    """A connection of the application, and the one to the server that belongs to it."""
 
-    def __init__(self, traffic: Traffic) -> None:
-        """Wait for the connection."""
-        self._traffic = traffic
-        self.pending = deque[Exchange]()
-        self._reader = RequestReader(traffic.port, traffic.url.netloc, self._begin)
-        self._early: list[bytes] = []
-        self._early_size = 0
-        self._has_ended = self._discards = False
-        self._connecting: asyncio.Task[None] | None = None
-        self.transport: asyncio.Transport | None = None
-        self.server: ServerSide | None = None
+    def __init__(self, traffic: Traffic, application: Stream) -> None:
+        """Connect to nothing yet."""
+        self._traffic, self._application = traffic, application
+        self._server: Stream | None = None
+        self._pending = deque[Exchange]()
+        self._requests = RequestReader(traffic.port, traffic.url.netloc, self._begin)
+        self._responses = ResponseReader(self._pending, traffic.end)
+        self._is_unread = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connect to the server at once, while the application sends its request."""
-        self.transport = cast(asyncio.Transport, transport)
+    def run(self) -> None:
+        """Pass bytes until one of the connections has ended."""
         traffic = self._traffic
-        if len(traffic.sides) >= traffic.most:
-            traffic.refused += 1
-            self.answer(503, f"expected at most {traffic.most} connections at a time, got more: close some")
-            return
-        traffic.sides.add(self)
-        self._connecting = asyncio.get_running_loop().create_task(self._connect())
-
-    async def _connect(self) -> None:
         try:
-            await self._traffic.connect(self)
+            server = self._server = traffic.connect()
         except OSError as error:
-            reason = str(error) or "no connection in time"
-            self.answer(502, f"cannot connect to {self._traffic.shown} ({reason}): start the server there")
-
-    def connected(self, server: "ServerSide") -> None:
-        """Send what came before the server was connected."""
-        self.server = server
-        if self.transport is None or self.transport.is_closing():
+            self.refuse(502, f"cannot connect to {traffic.shown} ({error}): start the server there")
+            return
+        try:
+            self._pass(server)
+        finally:
+            self._drop_pending()
+            self._responses.close()
             server.close()
-            return
-        if self._early:
-            server.write(b"".join(self._early))
-            self._early.clear()
-            self.transport.resume_reading()
-        if self._has_ended:
-            server.end()
+            self._application.close()
 
-    def _begin(self, method: str, target: str) -> Exchange:
-        exchange = self._traffic.begin(method, target)
-        self.pending.append(exchange)
-        return exchange
+    def stop(self) -> None:
+        """End both connections."""
+        self._application.stop()
+        if self._server is not None:
+            self._server.stop()
 
-    def data_received(self, data: bytes) -> None:
-        """Pass bytes on to the server."""
-        if self._discards:
-            return
-        was_readable = self._reader.is_readable
-        passed = self._reader.feed(data)
-        if was_readable and not self._reader.is_readable:
-            self.give_up_reading()
-        if self.server is not None:
-            self.server.write(passed)
-        elif passed:
-            self._early.append(passed)
-            self._early_size += len(passed)
-            if self._early_size > EARLY and self.transport is not None:
-                self.transport.pause_reading()
-
-    def give_up_reading(self) -> None:
-        """Count a connection that can no longer be read; its bytes pass on."""
-        self._reader.is_readable = False
-        self._traffic.unread += 1
-        self._drop_pending()
-
-    def eof_received(self) -> bool:
-        """Tell the server that no more comes; its response may still come."""
-        self._has_ended = True
-        if self.server is not None:
-            self.server.end()
-        return not self._discards
-
-    def pause_writing(self) -> None:
-        """Let the server wait while the application does not read."""
-        if self.server is not None:
-            self.server.pause()
-
-    def resume_writing(self) -> None:
-        """Read from the server again."""
-        if self.server is not None:
-            self.server.resume()
-
-    def answer(self, status: int, text: str) -> None:
-        """Answer in place of the server, and close the connection when the application has read that."""
-        if self.transport is None or self.transport.is_closing() or self._discards:
-            return
-        self._discards = True
-        self._traffic.lost += len(self.pending)
-        self._drop_pending()
+    def refuse(self, status: int, text: str) -> None:
+        """Answer in place of the server, and close the connection."""
         content = f"pullback record: {text}\n".encode()
         head = f"HTTP/1.1 {status} {responses[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
         head += f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-        self.transport.write(head.encode("ascii") + content)
-        # To close with bytes unread would reset the connection before the answer is read.
-        self.transport.write_eof()
-        self.transport.resume_reading()
-        asyncio.get_running_loop().call_later(LINGER_S, self.transport.close)
+        self._application.finish(head.encode("ascii") + content, LINGER_S)
+        self._application.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Close the connection to the server."""
-        self._traffic.sides.discard(self)
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self.server is not None:
-            self.server.close(is_reset=exc is not None)
-        self._drop_pending()
+    def _pass(self, server: Stream) -> None:
+        application, reason = self._application, ""
+        # A server that takes no more may have answered already.
+        requests = Pump(application, server, self._requests.feed, self._see_request, outlives=True)
+        replies = Pump(server, application, _unchanged, self._see_reply, outlives=False)
+        try:
+            self._pump(requests, replies)
+        except Lost as lost:
+            if lost.stream is application:
+                server.close(is_reset=True)
+                return
+            reason = f" ({lost})"
+        if self._pending and not self._responses.has_begun:
+            self._traffic.lost += len(self._pending)
+            text = f"{self._traffic.shown} closed the connection before it answered{reason}: see its log"
+            self._drop_pending()
+            self.refuse(502, text)
+        elif reason:
+            application.close(is_reset=True)
+        else:
+            application.finish(replies.rest, None)
+
+    def _pump(self, requests: Pump, replies: Pump) -> None:
+        """Pass bytes until the server ends, or all requests of an application that has ended are answered."""
+        pumps = {requests.source.number: (requests, replies), replies.source.number: (replies, requests)}
+        poll, wanted = select.poll(), dict.fromkeys(pumps, select.POLLIN)
+        for number, events in wanted.items():
+            poll.register(number, events)
+        while not replies.has_ended and (not requests.has_ended or self._pending or self._is_unread or replies.rest):
+            for number, event in poll.poll():
+                inward, outward = pumps[number]
+                if event & FAULTS and not inward.is_ready:
+                    raise Lost(inward.source, OSError("the connection was reset"))
+                if outward.rest:
+                    outward.push()
+                    outward.pull()  # TLS may have bytes that poll does not show
+                inward.pull()
+                if inward.has_ended and inward is requests:
+                    replies.source.end()
+            for number, (inward, outward) in pumps.items():
+                now = (select.POLLIN if inward.is_ready else 0) | (select.POLLOUT if outward.rest else 0)
+                if now != wanted[number]:
+                    wanted[number] = now
+                    poll.modify(number, now)
+
+    def _begin(self, method: str, target: str) -> Exchange:
+        exchange = self._traffic.begin(method, target)
+        self._pending.append(exchange)
+        return exchange
+
+    def _see_request(self, data: bytes) -> None:
+        del data
+        if not self._requests.is_readable:
+            self._give_up_reading()
+
+    def _see_reply(self, data: bytes) -> None:
+        self._responses.feed(data)
+        if not self._responses.is_readable:
+            self._give_up_reading()
+
+    def _give_up_reading(self) -> None:
+        """Count a connection that can no longer be read; its bytes pass on."""
+        if not self._is_unread:
+            self._is_unread = True
+            self._requests.is_readable = False
+            self._traffic.unread += 1
+            self._responses.close()
+            self._drop_pending()
 
     def _drop_pending(self) -> None:
-        self._traffic.leave(len(self.pending))
-        for exchange in self.pending:
-            exchange.drop()
-        self.pending.clear()
+        while self._pending:
+            self._traffic.leave(1)
+            self._pending.popleft().drop()
 
 
-class ServerSide(asyncio.Protocol):
-    """The connection to the server that belongs to one of the application."""
-
-    def __init__(self, side: ApplicationSide, traffic: Traffic) -> None:
-        """Wait for the connection."""
-        self._side, self._traffic = side, traffic
-        self._reader = ResponseReader(side.pending, traffic.end)
-        self._transport: asyncio.Transport | None = None
-        self.peer: tuple[str, int] = ("", 0)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        self._transport = cast(asyncio.Transport, transport)
-        self.peer = transport.get_extra_info("peername")[:2]
-        self._side.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Pass bytes on to the application, before anything else."""
-        side = self._side
-        if side.transport is not None:
-            side.transport.write(data)
-        was_readable = self._reader.is_readable
-        self._reader.feed(data)
-        if was_readable and not self._reader.is_readable:
-            side.give_up_reading()
-
-    def write(self, data: bytes) -> None:
-        """Send bytes to the server."""
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def end(self) -> None:
-        """Send the end of the stream, which TLS does not have."""
-        if self._transport is not None and self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
-
-    def pause(self) -> None:
-        """Read no more from the server for now."""
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read from the server again."""
-        if self._transport is not None:
-            self._transport.resume_reading()
-
-    def pause_writing(self) -> None:
-        """Let the application wait while the server does not read."""
-        if self._side.transport is not None:
-            self._side.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Read from the application again."""
-        if self._side.transport is not None:
-            self._side.transport.resume_reading()
-
-    def close(self, *, is_reset: bool = False) -> None:
-        """Close the connection; after a reset of the application's, at once."""
-        self._reader.close()
-        if self._transport is not None:
-            (self._transport.abort if is_reset else self._transport.close)()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Close the application's connection in the same way, or say that the server has gone."""
-        side, self._transport = self._side, None
-        has_begun = self._reader.has_begun
-        self._reader.close()
-        if side.transport is None:
-            return
-        if side.pending and not has_begun:
-            reason = f" ({exc})" if exc is not None else ""
-            side.answer(502, f"{self._traffic.shown} closed the connection before it answered{reason}: see its log")
-        elif exc is not None:
-            side.transport.abort()
-        else:
-            side.transport.close()
+def _unchanged(data: bytes) -> bytes:
+    return data

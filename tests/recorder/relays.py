@@ -1,14 +1,14 @@
 """A relay on a thread of the test, and a server that answers the bytes that a test prescribes."""
 
-import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from pullback.recorder.messages import Exchange
-from pullback.recorder.relay import ApplicationSide, Traffic
+from pullback.recorder.relay import Traffic
 from pullback.urls import Url
 from tests.patience import PATIENCE_S
 
@@ -38,29 +38,15 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relayed(url: str, most: int = 100) -> Generator[Relay]:
+def relayed(url: str, most: int = 100, tls: ssl.SSLContext | None = None) -> Generator[Relay]:
     """Relay to a URL."""
-    loop, seen = asyncio.new_event_loop(), Seen()
-    traffic = Traffic(Url.parse(url), url, None, lambda method, target: True, seen.add, most)
-    server = loop.run_until_complete(loop.create_server(lambda: ApplicationSide(traffic), "127.0.0.1", 0))
-    traffic.port = server.sockets[0].getsockname()[1]
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def stop() -> None:
-        server.close()
-        for side in list(traffic.sides):
-            if side.transport is not None:
-                side.transport.abort()
-        await asyncio.sleep(0.01)
-        loop.stop()
-
+    seen = Seen()
+    traffic = Traffic(Url.parse(url), url, tls, lambda method, target: True, seen.add, most)
+    traffic.listen(0)
     try:
         yield Relay(traffic.port, traffic, seen.exchanges)
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop)
-        thread.join(PATIENCE_S)
-        loop.close()
+        traffic.close()
 
 
 @dataclass
@@ -72,14 +58,16 @@ class Peer:
 
 
 @contextlib.contextmanager
-def peer(serve: Callable[[socket.socket, bytearray], None]) -> Generator[Peer]:
+def peer(serve: Callable[[socket.socket, bytearray], None], tls: ssl.SSLContext | None = None) -> Generator[Peer]:
     """Serve each connection with a function, on a thread of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     received, threads, opened = bytearray(), list[threading.Thread](), list[socket.socket]()
 
     def run(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            serve(connection, received)
+        with contextlib.suppress(OSError):
+            used = connection if tls is None else tls.wrap_socket(connection, server_side=True)
+            with used:
+                serve(used, received)
 
     def accept() -> None:
         with contextlib.suppress(OSError):
@@ -92,7 +80,8 @@ def peer(serve: Callable[[socket.socket, bytearray], None]) -> Generator[Peer]:
     accepting = threading.Thread(target=accept)
     accepting.start()
     try:
-        yield Peer(f"http://127.0.0.1:{listener.getsockname()[1]}", received)
+        scheme = "http" if tls is None else "https"
+        yield Peer(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", received)
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from pullback.recorder.messages import MAX_BODY, MAX_HEAD
+from tests.http.test_tls import make_certificate
 from tests.patience import PATIENCE_S
 from tests.recorder.relays import Relay, answering, peer, read_all, relayed
 
@@ -136,6 +138,41 @@ def test_long_bodies_stream_both_ways_and_are_not_kept() -> None:
         assert relay.seen == [("POST", "/Evaluate", b"?", 200, b"?")]
 
 
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The settings of TLS of a server, and of its clients."""
+    files = make_certificate(tmp_path_factory.mktemp("tls"), "-nodes")
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(*files)
+    return ours, ssl.create_default_context(cafile=files[0])
+
+
+def test_a_server_with_tls(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    ours, theirs = contexts
+    size, piece = 1 << 22, bytes(range(256)) * 256
+
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        while not received.endswith(b"the end"):
+            received += connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + piece * (size // len(piece)))
+
+    with peer(serve, ours) as server, relayed(server.url, tls=theirs) as relay:
+        body = piece * (size // len(piece)) + b"the end"
+        client = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        client.request("POST", "/Evaluate", body)
+        assert client.getresponse().read() == piece * (size // len(piece))
+        client.close()
+        settle(relay)
+        assert bytes(server.received).partition(b"\r\n\r\n")[2] == body
+        assert relay.seen[0][3] == 200
+    # A certificate that nobody vouches for.
+    with peer(serve, ours) as server, relayed(server.url, tls=ssl.create_default_context()) as relay:
+        client = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_S)
+        client.request("POST", "/Evaluate", b"{}")
+        assert client.getresponse().status == 502
+        client.close()
+
+
 def test_a_client_that_does_not_read_holds_the_server_back() -> None:
     sent, over = 0, threading.Event()
 
@@ -190,13 +227,13 @@ def test_a_server_that_goes_away_during_a_request(how: str) -> None:
 def test_the_number_of_connections_is_bounded() -> None:
     with peer(answering(POST, OK)) as server, relayed(server.url, most=3) as relay:
         held = [relay.connect() for _ in range(3)]
-        wait_for(lambda: len(relay.traffic.sides) == 3)
+        wait_for(lambda: len(relay.traffic.links) == 3)
         with relay.connect() as more:
             assert b"503 Service Unavailable" in (text := read_all(more))
             assert b"expected at most 3 connections at a time" in text
         for connection in held:
             connection.close()
-        wait_for(lambda: not relay.traffic.sides)
+        wait_for(lambda: not relay.traffic.links)
         with relay.connect() as again:
             again.sendall(POST)
             assert read_all(again) == OK
@@ -222,7 +259,7 @@ def test_many_connections_at_once() -> None:
 
 def settle(relay: Relay) -> None:
     """Wait until nothing is in flight, and see that all room was given back."""
-    wait_for(lambda: not relay.traffic.sides)
+    wait_for(lambda: not relay.traffic.links)
     assert relay.traffic.in_flight == 0
     assert relay.traffic.begin("GET", "/").request.room.left == 64 << 20
 
