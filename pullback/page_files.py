@@ -13,8 +13,15 @@ def pages_in(folder: Path) -> list[Path]:
     Names that begin with ``_`` or ``.`` are none. Raises ``OSError`` for a folder that cannot be read.
     """
     visible = [path for path in folder.iterdir() if path.name[0] not in "_."]
-    models = [path / f"{path.name}.py" for path in visible if (path / SAVED_MODEL).is_file()]
+    models = [path / f"{path.name}.py" for path in visible if _has_model(path)]
     return sorted([path for path in visible if path.suffix == ".py"] + [page for page in models if page.is_file()])
+
+
+def _has_model(folder: Path) -> bool:
+    try:
+        return (folder / SAVED_MODEL).is_file()
+    except OSError:
+        return False  # such as the lost+found of a volume, which only root may read
 
 
 def is_of_saved_model(path: str) -> bool:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -117,6 +118,25 @@ def test_a_folder_needs_a_model_and_a_page_of_its_name(folder: Path, tmp_path: P
         pages_at(tmp_path / "without_page")
     with pytest.raises(RegistryError):
         pages_of([tmp_path / "none"])
+
+
+def test_a_folder_that_cannot_be_read_has_no_model() -> None:
+    """As the lost+found of a volume, for everybody but root."""
+    code = """
+import os, sys
+from pathlib import Path
+from pullback.page_files import pages_in
+
+os.geteuid() or os.seteuid(65534)
+print(*pages_in(Path(sys.argv[1])))
+"""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "page.py").touch()
+        Path(folder, "closed").mkdir(mode=0)
+        command = [sys.executable, "-c", code, folder]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{folder}/page.py\n", "")
 
 
 def test_a_model_that_is_broken_is_unavailable_with_the_line_of_its_page(folder: Path, tmp_path: Path) -> None:
