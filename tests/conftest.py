@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -214,9 +215,16 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 # Before pytest selects by marks.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of slow ops as slow, and as thorough all cases of a test but one of every ``share(n)``."""
+    cases = Counter[str]()
     for item in items:
         if is_of_slow_op(item.nodeid):
             item.add_marker("slow")
+        if share := item.get_closest_marker("share"):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % share.args[0]:
+                item.add_marker("thorough")
+            cases[test] += 1
     items[:] = in_order(items)
 
 

@@ -56,6 +56,7 @@ def some(ops: Mapping[str, Op]) -> list[Any]:
     ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("op", some(INDEPENDENT))
 def test_independent_rows_share_calls(op: Op) -> None:

@@ -70,6 +70,7 @@ def test_orders_above_the_second_are_left_out_by_default() -> None:
     assert "higher" not in {step.check for step in planned(made(), Options(CPU))[1]}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough) if name == "chained" else name for name in RIGHT]
 )

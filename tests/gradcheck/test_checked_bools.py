@@ -78,6 +78,7 @@ RIGHT = {
 OFTEN = ("a bool comes out", "in rows", "a surrogate", "a formula")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("op", "seed"),
     [

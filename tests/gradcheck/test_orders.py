@@ -111,6 +111,7 @@ def fails_at_zero(x: Tensor, dy: Tensor) -> Tensor:
         return cube_vjp(x, dy)
 
 
+@pytest.mark.thorough
 def test_value_judges_forward_alone() -> None:
     """A wrong gradient does not keep a wrong value from being found, and is no fault of the reference."""
     wrong = replace(UNDECLARED, function=lambda a, x: tf.math.igamma(a, x) * (1 + 1e-6))
@@ -172,6 +173,7 @@ def test_a_jvp_that_tensorflow_lacks_is_skipped() -> None:
     assert failed(document) == []
 
 
+@pytest.mark.thorough
 def test_the_claim_may_lack_the_second_order_for_some_attributes_only() -> None:
     op = elementwise(
         lambda x, *, smooth: tf.math.igamma(2 + 0 * x, x) if not smooth else tf.sin(x),

@@ -292,10 +292,11 @@ PLANTED = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("op", "check", "words"),
     [
-        pytest.param(*planted, id=name, marks=() if i % 5 == 0 else pytest.mark.thorough if i % 2 else pytest.mark.slow)
+        pytest.param(*planted, id=name, marks=() if i % 8 == 0 else pytest.mark.slow)
         for i, (name, planted) in enumerate(PLANTED.items())
     ],
 )
@@ -323,6 +324,7 @@ def test_there_is_a_planted_fault_for_every_check() -> None:
     }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "op",
     [

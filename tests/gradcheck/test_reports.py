@@ -82,6 +82,7 @@ AUTHORS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("op", AUTHORS.values(), ids=AUTHORS)
 def test_a_fault_of_the_author_is_a_fail_of_the_op(op: Any) -> None:
     document = report(op)
@@ -169,6 +170,7 @@ def calls_above() -> tuple[tuple[CodeType, int], ...]:
     return tuple((frame.f_code, line) for frame, line in walk_stack(sys._getframe(2)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("claim", "count"),
     [pytest.param(Claim(), 7, id="a derivative", marks=pytest.mark.thorough), pytest.param(FIRST, 3, id="a surrogate")],

@@ -62,9 +62,8 @@ def value(shows: str, arrays: dict[str, np.ndarray]) -> float:
     return total
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.thorough if i % 3 else ()) for i, name in enumerate(OPS)]
-)
+@pytest.mark.share(9)
+@pytest.mark.parametrize("name", OPS)
 def test_the_printed_command_returns_the_number(client: pullback.Client, called, name: str) -> None:
     report = client.op(name).check()
     failing = [check for check in report.checks if check.verdict in ("fail", "inconclusive") and check.worst]

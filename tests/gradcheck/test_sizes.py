@@ -18,15 +18,9 @@ from tests.gradcheck.wrong.sizes import OPS
 
 pytestmark = pytest.mark.slow
 
-QUICK = ("a scalar", "three axes of different sizes")
-OTHERS = [name for name in OPS if name not in QUICK]
-CASES = [
-    *QUICK,
-    *(pytest.param(name, marks=pytest.mark.thorough if i % 3 else pytest.mark.slow) for i, name in enumerate(OTHERS)),
-]
 
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.share(6)
+@pytest.mark.parametrize("name", OPS)
 def test_a_fault_at_some_sizes_is_found(name: str) -> None:
     document = report(OPS[name].op, checks=OPS[name].checks, modes=("graph", "eager"))
     assert {*OPS[name].checks} <= {*failed(document)}, document["sentence"]

@@ -6,9 +6,9 @@ from tests.gradcheck.hard import HARD
 from tests.gradcheck.trust import Tally, of_right, of_wrong
 from tests.gradcheck.wrong import WRONG
 
-# A share of the ops, so that the tests take a minute: every 48th wrong one and every 128th right one. `make trust` runs
+# A share of the ops, so that the tests take a minute: every 96th wrong one and every 256th right one. `make trust` runs
 # all of them.
-WRONG_SHARE, RIGHT_SHARE = 48, 128
+WRONG_SHARE, RIGHT_SHARE = 96, 256
 
 
 @pytest.mark.slow
@@ -24,6 +24,7 @@ def test_a_right_op_raises_no_alarm(name: str) -> None:
     assert not tally.undeserved, tally.lines
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("shifted_sum", 11), ("offset_by_1e9", 12)])
 def test_noise_at_special_points_raises_no_alarm(name: str, seed: int) -> None:
@@ -40,6 +41,7 @@ SEEDS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), SEEDS.values(), ids=SEEDS)
 def test_alarms_that_few_seeds_raise_are_not_raised(name: str, seed: int) -> None:
@@ -47,6 +49,7 @@ def test_alarms_that_few_seeds_raise_are_not_raised(name: str, seed: int) -> Non
     assert not tally.undeserved, tally.lines
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_table_counts_every_check() -> None:
     tally = Tally()

@@ -74,12 +74,14 @@ def test_the_author_is_told_to_declare_a_domain(validate: Any, highest: int) -> 
     assert entries(document, "derivative", "pass")
 
 
+@pytest.mark.thorough
 def test_a_wrong_gradient_is_found_all_the_same() -> None:
     document = report(indexing(custom_gradient(chosen, chosen_vjp), validate=from_0))
     assert "derivative" in failed(document)
     assert "contract" not in failed(document)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "declared",
     [
@@ -97,6 +99,7 @@ def test_nothing_is_told_where_the_author_declares(declared: Any) -> None:
     assert not entries(document, "contract", "inconclusive")
 
 
+@pytest.mark.thorough
 def test_nothing_is_told_if_the_op_accepts_any_integer() -> None:
     any_integer = indexing(
         lambda x, index: tf.reduce_sum(x * x, -1) * tf.cast(index, x.dtype),

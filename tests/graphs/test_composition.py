@@ -70,6 +70,7 @@ HAND: Mapping[str, tuple[Mapping[str, Any], Callable[..., Any], type[Attrs]]] = 
 IN_MODES = (("loss", "eager"), ("mixed", "eager"), ("mixed", "xla"), ("loss", "v1"))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("loss", "graph"), ("mixed", "graph"), *(pytest.param(*each, marks=pytest.mark.slow) for each in IN_MODES)],

@@ -55,6 +55,7 @@ SLOPE: Mapping[str, Any] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("document", "first", "second"),

@@ -145,6 +145,7 @@ def compare(client: httpx.Client, dialect: str, op: str, operation: str, dtype: 
         assert_same({name: found[name] for name in expected}, expected)
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("op", OF_EACH_KIND)
 @pytest.mark.parametrize("dialect", DIALECTS)

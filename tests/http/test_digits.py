@@ -13,6 +13,7 @@ from tests.http.test_many_points import requests_of, same, tensors
 DTYPES = ("float32", "float64")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("op", ["square", "softmax_cross_entropy", "self_adjoint_eig", "surrogate", "roi_pool"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_numbers_are_those_without_digits(client: httpx.Client, op: str, operation: str) -> None:

@@ -44,6 +44,7 @@ def write(folder: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.share(3)
 @pytest.mark.filterwarnings("ignore:Field name")  # pydantic warns of a field that hides a method
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_page_is_unavailable_with_file_line_and_cure(kind: str, tmp_path: Path) -> None:

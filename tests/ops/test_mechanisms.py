@@ -51,6 +51,7 @@ every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=
 close = {"rtol": 16 * eps("float64"), "atol": 0}
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @every_place
 @every_mechanism
