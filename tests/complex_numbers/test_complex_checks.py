@@ -23,9 +23,10 @@ from pullback.ops import (
 from tests.complex_numbers.pages import COMPLEX as BOTH
 from tests.complex_numbers.pages import REAL, ROWS
 from tests.gradcheck.checking import entries, failed, report
-from tests.shares import share
 
 SOME = ["contract", "value", "derivative", "second", "linearity", "adjoint", "modes", "dtypes"]
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,8 @@ def with_vjp(vjp: Callable[..., Any], vjp_vjp: Callable[..., Any] | None = None)
     return custom_gradient(lambda z: z * z, vjp, vjp_vjp)
 
 
-@pytest.mark.parametrize("name", share({name: name for name in ROWS}, 7))
+@pytest.mark.share(7)
+@pytest.mark.parametrize("name", ROWS)
 def test_right_ops_pass(ops, name) -> None:
     document = report(ops[name], checks=SOME)
     assert document["verdict"] == "pass", entries(document, "derivative") or document["sentence"]
@@ -73,6 +75,7 @@ FIRST = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("fault", FIRST)
 def test_first_order_faults_are_found(fault) -> None:
     document = report(op(with_vjp(FIRST[fault])), checks=["derivative"], orders=(1,))
@@ -87,6 +90,7 @@ SECOND = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("fault", SECOND)
 def test_second_order_faults_are_found(fault) -> None:
     function = with_vjp(lambda z, dw: 2 * conj(z) * dw, SECOND[fault])

@@ -12,7 +12,6 @@ from app.autodiff import linearization
 from tests.complex_numbers import truth
 from tests.complex_numbers.pages import ROWS, draw, pairs, point
 from tests.http.native_client import MODES, ask, post, problem
-from tests.shares import share
 
 RUNS = {f"{op}-{mode}": (op, mode) for op, row in ROWS.items() for mode in row.fields.get("modes", MODES)}
 
@@ -48,7 +47,8 @@ def row_of(found: dict[str, Any], i: int) -> dict[str, Any]:
     return {n: t and {**t, "data": t["data"][i], "shape": t["shape"][1:]} for n, t in found.items()}
 
 
-@pytest.mark.parametrize("run", share(RUNS, 7))
+@pytest.mark.share(7)
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_every_order(client, run) -> None:
     op, mode = run
     row, rng = ROWS[op], np.random.default_rng(7)

@@ -40,6 +40,8 @@ RIGHT: dict[str, Function] = {
 Z = tf.constant([[0.75, 0.5], [1.25, -0.5], [0.25, 1.0], [1.5, 0.125]], tf.float64)
 ALONG = tf.constant([[1.0, -0.5], [0.25, 1.0], [-1.0, 0.5], [0.5, 0.75]], tf.float64)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:

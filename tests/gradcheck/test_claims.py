@@ -7,7 +7,6 @@ import tensorflow as tf
 from ops import Claim, Example, Formula, Input, Op, Surrogate, custom_gradient
 from tests.gradcheck.checking import failed, report
 from tests.gradcheck.op_makers import WIDE, elementwise
-from tests.shares import share
 
 
 def counted(claim: Claim, batching: str = "elementwise") -> Op:
@@ -43,7 +42,8 @@ CLAIMS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("batching", ["elementwise", "none"])
 @pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS)
-@pytest.mark.parametrize("claim", share(CLAIMS, 2))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_a_right_claim_passes_at_inputs_of_any_shape(claim: Claim, inputs, batching: str) -> None:
     document = report(counted(claim, batching), inputs=inputs, modes=("graph",), checks=["derivative", "second"])
     assert document["verdict"] == "pass", [entry["sentence"] for entry in document["checks"]]

@@ -10,7 +10,6 @@ from ops import Attrs, Example, Input, InvalidInput, Op, Output, custom_gradient
 from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.op_makers import WIDE, elementwise
 from tests.gradcheck.wrong.rows import OPS
-from tests.shares import share
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,8 @@ def sentences(op: Op) -> list[str]:
     return [entry["sentence"] for entry in entries(document, "batching", "skipped")]
 
 
-@pytest.mark.parametrize("planted", share(OPS, 2))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("planted", OPS.values(), ids=OPS)
 def test_rows_that_depend_on_each_other_fail(planted) -> None:
     document = report(planted.op, checks=["batching"], modes=("graph",))
     assert failed(document) == ["batching"]
@@ -88,7 +88,8 @@ DEPENDENT = {
 }
 
 
-@pytest.mark.parametrize("op", share(DEPENDENT, 3))
+@pytest.mark.share(3)
+@pytest.mark.parametrize("op", DEPENDENT.values(), ids=DEPENDENT)
 def test_rows_that_only_seem_independent_get_no_note(op: Op) -> None:
     assert sentences(op) == ["the op does not claim that requests may share a call"]
 
