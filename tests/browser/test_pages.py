@@ -192,6 +192,21 @@ def test_what_was_tried_is_in_the_address(visit, output: Path) -> None:
     assert anew.locator(".answer table").inner_text() == shown
 
 
+def test_rounding_errors_stand_beside_the_numbers(visit, output: Path) -> None:
+    page = visit("/explore/log1pexp2?t=gradients&t.order=2&t.digits=1&dtype=float32&t.inputs.x=[1,100]")
+    page.wait_for_selector(".answer .tensor")
+    texts = page.locator(".answer pre").all_text_contents()
+    assert len(texts) >= 2
+    assert all(text.count("±") == 2 for text in texts)
+    assert texts[-1].endswith("± ∞]")
+    assert "uncertainty" not in page.locator(".answer").inner_text()
+    assert '"digits":true' in "".join(page.locator(".snippets pre").all_text_contents()).replace(" ", "")
+    page.get_by_label("rounding errors").select_option("hidden")
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.locator(".answer")).not_to_contain_text("±")
+    page.screenshot(path=output / "digits.png", full_page=True)
+
+
 @pytest.mark.parametrize("operation", ["gradients", "jvp", "numeric"])
 def test_the_lines_of_other_programs_ask_the_same(visit, operation: str) -> None:
     page = visit(f"/explore/softmax_cross_entropy?t={operation}&dtype=float32")

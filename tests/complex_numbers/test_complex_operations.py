@@ -310,3 +310,22 @@ def test_complex_ops_in_other_places(client) -> None:
     refused = problem(client.post("/v1/graphs", json=graph), 422)
     assert "an op with complex numbers cannot be a node" in refused["detail"]
     assert client.get("/explore/cx_square").status_code == 200
+
+
+def test_digits_are_those_of_each_part(client) -> None:
+    """The real part of z² at 1 + (1 + 1e-9) i cancels."""
+    z = [[1.0, 1.0 + 1e-9], [0.5, -2.0]]
+    for operation in ("forward", "vjp"):
+        found = ask(client, "cx_square", operation, inputs={"z": z}, dtype="complex128", digits=True)
+        for name, slots in found["uncertainty"].items():
+            for slot, off in slots.items():
+                number = found[name][slot]
+                assert (number["dtype"], off["dtype"]) == ("complex128", "float64")
+                assert off["shape"] == [*number["shape"], 2]
+    narrow = ask(client, "cx_square", "forward", inputs={"z": z}, dtype="complex64", digits=True)
+    off = np.array(narrow["uncertainty"]["outputs"]["w"]["data"])
+    assert narrow["uncertainty"]["outputs"]["w"]["dtype"] == "float32"
+    parts = np.array([[np.float32(1), np.float32(1 + 1e-9)], [0.5, -2]], np.float64)
+    true = (parts[:, 0] + 1j * parts[:, 1]) ** 2
+    given = np.array(narrow["outputs"]["w"]["data"])
+    assert (np.abs(given - np.stack([true.real, true.imag], -1)) <= off).all()

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.http.native_client import BINARY, OPERATIONS, array, ask, fault, post
+from tests.http.native_client import BINARY, MODES, OPERATIONS, array, ask, fault, post
 from tests.http.test_binary import decode, encode
 from tests.http.test_many_points import requests_of, same, tensors
 
@@ -109,6 +109,39 @@ def test_in_binary_uncertainties_have_the_paths_of_the_numbers(client: httpx.Cli
         assert array(tree).tobytes() == tensor.tobytes()
     assert "uncertainty/gradients/2/x" in found
     assert not metadata
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_has_digits(client: httpx.Client, mode: str) -> None:
+    for number, off in uncertainty(
+        client, "log1pexp", "vjp", inputs={"x": [1.5, -30.0]}, dtype="float64", mode=mode
+    ).values():
+        assert (off > 0).all()
+        assert (off < 1e-14 * np.abs(number)).all()
+
+
+def test_each_of_several_directions_has_digits(client: httpx.Client) -> None:
+    body = {"inputs": {"x": [1.1, 1.3]}, "dtype": "float64", "batched": True}
+    cotangents = [[1.0, 0.3], [0.0, 1e6], [1e-3, 1.0]]
+    whole = ask(client, "square", "vjp", **body, cotangents={"y": cotangents}, digits=True)["uncertainty"]
+    off = array(whole["gradients"]["x"])
+    assert off.shape == (3, 2)
+    assert off[1, 0] == 0
+    for row, one in zip(off, cotangents, strict=True):
+        assert (row < 1e-14 * np.abs(one)).all() or (np.array(one) == 0).any()
+
+
+def test_the_other_protocols_refuse_digits(client: httpx.Client) -> None:
+    evaluate = {"name": "square", "input": [[1.5]], "config": {"shape": {"x": [1]}, "digits": True}}
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.5]}
+    for path, status, body in (
+        ("/Evaluate", 400, evaluate),
+        ("/tesseract/square/apply", 422, {"inputs": {"x": [1.5]}, "digits": True}),
+        ("/v2/models/square/infer", 400, {"inputs": [tensor], "parameters": {"digits": True}}),
+    ):
+        response = client.post(path, json=body)
+        assert response.status_code == status
+        assert "digits" in response.text
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,17 @@ def test_the_provenance_names_the_set(client: httpx.Client) -> None:
             assert f'parameters="{digest}"' in answer.headers["pullback-provenance"]
 
 
+def test_digits_are_those_with_the_values_among_the_inputs(client: httpx.Client) -> None:
+    one, more = values(3), OPERATIONS["vjp"]
+    digest = put(client, one)
+    found = ask(client, "layered", "vjp", inputs={"x": X}, parameters=digest, digits=True, **more)
+    expected = ask(client, "layered", "vjp", inputs={"x": X, **sent(one)}, digits=True, **more)
+    assert found.keys() == expected.keys()
+    assert found["uncertainty"] == expected["uncertainty"]
+    others = ask(client, "layered", "vjp", inputs={"x": X}, digits=True, **more)["uncertainty"]
+    assert others != found["uncertainty"]
+
+
 def test_a_set_needs_no_trace(client: httpx.Client) -> None:
     ask(client, "layered", "vjp", inputs={"x": X}, wrt=EVERY)
     before = TRACES.made.total()

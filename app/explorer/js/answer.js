@@ -8,7 +8,7 @@ import { complexTexts, isComplex, number, numbers, shapeOf, short } from "./numb
 const WRITTEN = 400;
 
 /**
- * Return the elements that show an answer.
+ * Return the elements that show an answer; where it has uncertainties, ± says that of each number.
  *
  * @param {any} answer
  * @param {Record<string, unknown>} inputs
@@ -16,12 +16,16 @@ const WRITTEN = 400;
  */
 export function shown(answer, inputs) {
   const sizeOf = (/** @type {string} */ name) => (name in inputs ? numbers(inputs[name]).length : 0);
-  return [...tensors(answer, [])].map(({ path, tensor, reason }) => {
+  const { uncertainty = {}, no_uncertainty: _, ...results } = answer;
+  return [...tensors(results, [])].map(({ path, tensor, reason }) => {
     const name = path.join(".");
     if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
     const parts = numbers(tensor.data);
     const hasPairs = isComplex(tensor.dtype);
-    const texts = hasPairs ? complexTexts(parts, 7) : parts.map((each) => short(each, 7));
+    const offs = offsOf(uncertainty, path, parts.length);
+    const texts = (hasPairs ? complexTexts(parts, 7) : parts.map((each) => short(each, 7))).map(
+      (each, i) => each + (hasPairs ? plusMinus(offs[2 * i]) + plusMinus(offs[2 * i + 1], "i") : plusMinus(offs[i])),
+    );
     const isBlock = path[0] === "jacobian" || path[0] === "hessian";
     // The columns of a block of complex numbers are complex, and those of any other are the parts.
     const size = sizeOf(path.at(-1) ?? "") / (hasPairs ? 2 : 1);
@@ -37,19 +41,43 @@ export function shown(answer, inputs) {
       { class: "tensor" },
       make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
       !hasPairs && isSmall(rows, columns) && rows * columns > 1 && heatMap(parts, rows, columns, name),
-      rows && columns ? table(texts, rows, columns) : written(tensor.data, parts.length),
+      rows && columns ? table(texts, rows, columns) : written(tensor.data, parts.length, offs),
     );
   });
 }
 
 /**
+ * Return the uncertainties of the numbers of a tensor, none if there are none.
+ *
+ * @param {any} uncertainty
+ * @param {string[]} path
+ * @param {number} count
+ * @returns {number[]}
+ */
+function offsOf(uncertainty, path, count) {
+  const found = path.reduce((tree, name) => (Array.isArray(tree) ? tree[Number(name) - 1] : tree?.[name]), uncertainty);
+  const offs = found?.data === undefined ? [] : numbers(found.data);
+  return offs.length === count ? offs : [];
+}
+
+/**
+ * @param {number | undefined} off
+ * @param {string} [unit]
+ * @returns {string}
+ */
+function plusMinus(off, unit = "") {
+  return off === undefined ? "" : ` ± ${short(off, 2)}${unit}`;
+}
+
+/**
  * @param {unknown} nested
  * @param {number} count
+ * @param {number[]} offs
  * @returns {HTMLElement}
  */
-function written(nested, count) {
+function written(nested, count, offs) {
   if (count > WRITTEN) return tooMany(count);
-  return make("pre", { class: "code", tabindex: "0" }, text(nested));
+  return make("pre", { class: "code", tabindex: "0" }, text(nested, offs.values()));
 }
 
 /**
@@ -73,10 +101,12 @@ function tooMany(count) {
 
 /**
  * @param {unknown} nested
+ * @param {Iterator<number>} offs
  * @returns {string}
  */
-function text(nested) {
-  return Array.isArray(nested) ? `[${nested.map(text).join(", ")}]` : short(number(nested), 8);
+function text(nested, offs) {
+  if (Array.isArray(nested)) return `[${nested.map((each) => text(each, offs)).join(", ")}]`;
+  return short(number(nested), 8) + plusMinus(offs.next().value);
 }
 
 /**

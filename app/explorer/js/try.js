@@ -124,6 +124,7 @@ export class Try {
         { class: "fields" },
         choice("operation", operations, this.operation, redraw),
         ORDERED.includes(this.operation) && choice("order", this.operation === "numeric" ? ["1", "2"] : ["1", "2", "3", "4"], this.#order, (text) => this.#set("order", text)),
+        this.#mayHaveDigits && choice("rounding errors", ["hidden", "shown"], this.#hasDigits ? "shown" : "hidden", (text) => this.#set("digits", text === "shown" ? "1" : null)),
         contract.examples.length > 1 && choice("example", contract.examples.map((each) => each.name), example?.name ?? "", (name) => this.#take(name)),
         derived.length > 0 && choice("derived op", ["", ...derived], "", (name) => name && location.assign(pageOf(name))),
       ),
@@ -174,6 +175,14 @@ export class Try {
 
   get #order() {
     return this.address.get("t.order", this.operation === "gradients" ? "2" : "1");
+  }
+
+  get #mayHaveDigits() {
+    return this.operation !== "numeric";
+  }
+
+  get #hasDigits() {
+    return this.#mayHaveDigits && this.address.get("t.digits") === "1";
   }
 
   /** @param {string} operation */
@@ -251,6 +260,7 @@ export class Try {
     }
     if (contract.parameters?.length) Object.assign(body, this.#ofParameters());
     if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
+    if (this.#hasDigits) body["digits"] = true;
     if (Object.keys(settings.attrs).length) body["attrs"] = settings.attrs;
     body["dtype"] = settings.dtype;
     if (settings.mode) body["mode"] = settings.mode;
