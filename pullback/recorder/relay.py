@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import responses
+from typing import Any
 
 from pullback.recorder.messages import Content, Exchange, RequestReader, ResponseReader, Room
 from pullback.recorder.streams import Lost, Pump, Stream, connected
@@ -59,7 +60,7 @@ class Traffic:
     lock: threading.Lock = field(default_factory=threading.Lock)
     room: Room = field(default_factory=lambda: Room(MAX_IN_FLIGHT))
     _listener: socket.socket | None = None
-    _address: tuple[str, int] | None = None
+    _address: tuple[int, Any] | None = None
     _threads: int = 0
     _waiting: int = 0
 
@@ -156,18 +157,17 @@ class Traffic:
         """
         if self._address is not None:
             try:
-                return connected(self._address, self.tls, self.url.host, CONNECT_S)
+                return connected(*self._address, self.tls, self.url.host, CONNECT_S)
             except OSError:
                 self._address = None
         failed: OSError = OSError("no address")
-        for *_, address in socket.getaddrinfo(self.url.host, self.url.port, type=socket.SOCK_STREAM):
-            numeric = str(address[0]), int(address[1])
+        for family, *_, address in socket.getaddrinfo(self.url.host, self.url.port, type=socket.SOCK_STREAM):
             try:
-                found = connected(numeric, self.tls, self.url.host, CONNECT_S)
+                found = connected(family, address, self.tls, self.url.host, CONNECT_S)
             except OSError as error:
                 failed = error
             else:
-                self._address = numeric
+                self._address = family, address
                 return found
         raise failed
 

@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
+from typing import Any
 
 READ = 1 << 16
 RESET = struct.pack("ii", 1, 0)
@@ -135,10 +136,12 @@ class Pump:
             self._is_dropping, self.rest = True, b""
 
 
-def connected(address: tuple[str, int], tls: ssl.SSLContext | None, host: str, seconds: float) -> Stream:
+def connected(family: int, address: Any, tls: ssl.SSLContext | None, host: str, seconds: float) -> Stream:
     """Return a connection; ``host`` is the name in the server's certificate. Raises ``OSError``."""
-    opened = socket.create_connection(address, seconds)
+    opened = socket.socket(family, socket.SOCK_STREAM)
     try:
+        opened.settimeout(seconds)
+        opened.connect(address)
         return Stream(opened if tls is None else tls.wrap_socket(opened, server_hostname=host))
     except BaseException:
         opened.close()
