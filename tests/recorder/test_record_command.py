@@ -204,6 +204,10 @@ def test_nothing_to_check_is_no_success() -> None:
         # Nor is an application that fails.
         code, out = record(f"umbridge+{url}/square", "--calls", "60", *application(code=3))
         assert (code, "the application ended with status 3" in out) == (2, True), out
+    refusal = (400, {"error": {"type": "InvalidInput"}})
+    with served(umbridge(Evaluate=refusal, Gradient=refusal)) as url:
+        code, out = record(f"umbridge+{url}/square", *application())
+        assert (code, "12 requests came, and none of them was an evaluation" in out) == (2, True), out
     without = {"support": {"Evaluate": True, "Gradient": False}}
     with served(umbridge(ModelInfo=without)) as url:
         code, out = record(f"umbridge+{url}/square", *application())
