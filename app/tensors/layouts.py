@@ -93,12 +93,17 @@ class Layout(NamedTuple):
         It also is ``None`` for bools, whose bytes must be checked.
         """
         key_of = {id(array): key for key, array in results.items() if array is not None}
-        keys = tuple(key_of.get(id(slot.array)) for slot in self.placeholders)
-        if None in keys or any(slot.array.dtype == np.bool_ for slot in self.placeholders):
-            return None
-        slots = tuple(slot.without_numbers() for slot in self.placeholders)
+        keys, slots = list[Any](), list[Placeholder]()
+        for slot in self.placeholders:
+            key = key_of.get(id(slot.array), _key_of_pairs(slot.array, results))
+            if key is None or slot.array.dtype == np.bool_:
+                return None
+            array = results[key]
+            assert array is not None
+            keys.append(key)
+            slots.append(Placeholder(array, slot.form, slot.is_wide).without_numbers())
         missing = [key for key, array in results.items() if array is None]
-        return KeyedLayout(Layout(self.constants, slots), keys, missing)
+        return KeyedLayout(Layout(self.constants, tuple(slots)), tuple(keys), missing)
 
     def pieces(self) -> list[Body]:
         """Return the response in pieces, with the arrays of the placeholders."""
@@ -113,6 +118,22 @@ class Layout(NamedTuple):
         for content, constant in zip(contents, self.constants[1:], strict=True):
             pieces += (content, constant)
         return b"".join(pieces)
+
+
+def _key_of_pairs(array: NDArray[Any], results: Mapping[Any, NDArray[Any] | None]) -> Any:
+    """Return the key of the pairs of real numbers that an array has as complex ones; both are written alike."""
+    if array.dtype.kind != "c" or not array.size or not array.flags.c_contiguous:
+        return None
+    for key, pairs in results.items():
+        if pairs is None or pairs.shape != (*array.shape, 2) or not pairs.flags.c_contiguous:
+            continue
+        if _address(pairs) == _address(array):
+            return key
+    return None
+
+
+def _address(array: NDArray[Any]) -> int:
+    return array.__array_interface__["data"][0]
 
 
 class KeyedLayout(NamedTuple):

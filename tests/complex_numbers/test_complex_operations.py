@@ -1,5 +1,6 @@
 """Complex ops over HTTP: every operation, mode and order against derivatives of their NumPy functions."""
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -144,6 +145,40 @@ def test_third_order(client) -> None:
     levels = ask(client, "cx_exp", "gradients", inputs={"z": pairs(z)}, order=4, dtype="complex128")["gradients"]
     for level in levels:
         np.testing.assert_allclose(number(level["z"]), np.exp(z.conj()), rtol=1e-12)
+
+
+def fast_answers(client: httpx.Client) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("pullback_express_requests_total"))
+
+
+def single(tensor: dict[str, Any]) -> np.ndarray:
+    """Return a tensor of complex64 in any form as an array."""
+    assert tensor["dtype"] == "complex64"
+    if "base64" in tensor:
+        return np.frombuffer(base64.b64decode(tensor["base64"]), np.complex64).reshape(tensor["shape"])
+    parts = np.array(tensor["data"], np.float32).reshape(*tensor["shape"], 2)
+    return parts[..., 0] + 1j * parts[..., 1]
+
+
+@pytest.mark.parametrize("form", ["nested", "flat", "base64"])
+@pytest.mark.parametrize("op", ["cx_cubic", "cx_number"])
+def test_the_fast_path_answers_the_same(client, op, form) -> None:
+    """Requests that differ in their numbers alone, against closed forms."""
+    rng, before = np.random.default_rng(2), fast_answers(client)
+    for _ in range(12):
+        z, dw = (np.asarray(draw(rng, *ROWS[op].inputs["z"].sizes)).astype(np.complex64) for _ in range(2))
+        sent: dict[str, Any] = {"inputs": {"z": z}, "cotangents": {"w": dw}}
+        for tensors in sent.values():
+            for name, x in tensors.items():
+                raw = base64.b64encode(x.tobytes()).decode()
+                typed = {"dtype": "complex64", "shape": list(x.shape), "base64": raw}
+                tensors[name] = typed if form == "base64" else pairs(x)
+        answer = ask(client, op, "vjp", **sent, outputs=True, encoding=form)
+        gradient, w = single(answer["gradients"]["z"]), single(answer["outputs"]["w"])
+        np.testing.assert_allclose(gradient, 2 * np.abs(z) ** 2 * dw + z**2 * np.conj(dw), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(w, z * np.abs(z) ** 2, rtol=1e-5, atol=1e-5)
+    assert fast_answers(client) - before >= 4
 
 
 TYPED = {"dtype": "complex64", "shape": [2]}
