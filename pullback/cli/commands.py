@@ -30,6 +30,7 @@ from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
 from pullback.cli.record import record
 from pullback.cli.serve import run_doctor, run_service
+from pullback.cli.skill import skill
 from pullback.cli.suggesting import Suggesting
 from pullback.cli.verify import verify
 from pullback.cli.watch import watch
@@ -189,6 +190,7 @@ app.add_typer(key, name="key", short_help="Make keys.")
 app.add_typer(jobs, name="jobs", short_help="List, wait for and cancel jobs.")
 app.add_typer(graph, name="graph", short_help="Post and show graphs of ops.")
 app.command("new", short_help="Write the page of a new op.")(new_page)
+app.command(short_help="Print a skill for agents.")(skill)
 app.command(short_help="Build C++ ops.")(native)
 app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)

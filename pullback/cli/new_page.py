@@ -39,7 +39,7 @@ def new_page(
     written = list[Path]()
     for ending in (".cc", ".py") if native else (".py",):
         text = Template((TEMPLATES / f"{chosen[0]}{ending}.txt").read_text(encoding="utf-8")).substitute(words)
-        written.append(_write(folder / f"{name}{ending}", text))
+        written.append(write_new(folder / f"{name}{ending}", text))
     print(f"Wrote {' and '.join(map(str, written))}. Next:")
     page = shlex.quote(str(written[-1]))
     for command in (*([f"pullback native {shlex.quote(str(folder))}"] if native else []), f"pullback check {page}"):
@@ -47,7 +47,7 @@ def new_page(
     print(f"  pullback serve {shlex.quote(str(folder))}")
 
 
-def _write(path: Path, text: str) -> Path:
+def write_new(path: Path, text: str) -> Path:
     """Write a new file; raise ``BadArgument`` if it exists or cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

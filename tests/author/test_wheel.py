@@ -113,7 +113,13 @@ def test_the_wheel_has_every_package(wheel: Path) -> None:
     assert {name.removeprefix("pullback._service.") for name in listed} == packages
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"pullback"}
-    for path in ("py.typed", "ops/_op.py", "_service/app/main.py", "_service/ops/relu.cc", "cli/templates/page.py.txt"):
+    service = ("main.py", "routes/native/llms.txt")
+    templates = ("page.py.txt", "skill.md.txt")
+    for path in (
+        *("py.typed", "ops/_op.py", "_service/ops/relu.cc"),
+        *(f"_service/app/{name}" for name in service),
+        *(f"cli/templates/{name}" for name in templates),
+    ):
         assert f"pullback/{path}" in names
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "app" / "explorer").rglob("*") if path.is_file()}
     assert pages <= {name.removeprefix("pullback/_service/") for name in names}

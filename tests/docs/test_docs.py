@@ -298,7 +298,7 @@ def test_every_route_is_in_the_table(service: Service) -> None:
         table = {route for cells in rows(HTTP_API, "route") for route in quoted(cells[0])}
         served = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
         assert table == served | {
-            *("GET /docs", "GET /openapi.json"),
+            *("GET /docs", "GET /openapi.json", "GET /llms.txt"),
             *("GET /", "GET /explore", "GET /explore/{op}"),
         }
         assert client.get("/docs").status_code == client.get("/explore").status_code == 200

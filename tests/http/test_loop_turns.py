@@ -158,7 +158,7 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
     }
     pages = ["/v2", "/v2/", "/v2/models/stats", "/v2/health/live", "/v2/health/ready", "/Info", "/metrics"]
     pages += ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"]
-    pages += ["/health/live", "/health/ready", "/v1/ops", "/docs", "/docs/", "/openapi.json"]
+    pages += ["/health/live", "/health/ready", "/v1/ops", "/docs", "/docs/", "/openapi.json", "/llms.txt"]
     pages += ["/", "/explore", "/explore/"]
     long, document = "x" * 4000, graph()
     many: dict[str, Any] = {"checks": ["contract"], "ops": ["square"]}

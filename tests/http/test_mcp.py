@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from pullback.keys import line_for
+from tests.conftest import ROOT
 from tests.http.conftest import PLUGINS
 from tests.http.native_client import MODES, SECRET, array
 
@@ -488,3 +490,19 @@ def test_calls_are_logged_and_counted_as_those_of_the_op(agent, guarded):
     assert "/mcp" in guarded.log_with("POST /mcp")
     text = agent.get("/metrics").text
     assert [line for line in text.splitlines() if 'op="squares"' in line and 'operation="forward"' in line]
+
+
+def test_the_index_for_models_names_paths_that_exist(agent):
+    answer = agent.get("/llms.txt")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert answer.text == (ROOT / "llms.txt").read_text()
+    listed = [line.removeprefix("- ").partition(": ")[0] for line in answer.text.splitlines() if line.startswith("- ")]
+    linked = [path for each in listed for path in re.findall(r"\]\((/[^)]*)\)", each)]
+    assert len(linked) >= 5
+    for path in linked:
+        assert agent.get(path).status_code == (405 if path == "/mcp" else 200), path
+    documented = agent.get("/openapi.json").json()["paths"]
+    op = [part for each in listed if each.startswith("/v1") for part in each.split(", ")]
+    assert len(op) >= 10
+    for path in op:
+        assert path in documented or f"/v1/ops/{{op}}{path}" in documented or f"{path}/vjp" in documented, path

@@ -1,4 +1,4 @@
-"""GET /docs, the documentation of every path for browsers, and the OpenAPI document that it shows."""
+"""GET /docs, the documentation of every path for browsers, the OpenAPI document that it shows, and /llms.txt."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from pathlib import Path
 import fastapi_offline
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from app.http.route import PageRoute
@@ -41,6 +41,9 @@ def docs(app: FastAPI) -> APIRouter:
     async def document() -> Response:  # pyright: ignore[reportUnusedFunction] - the decorator uses it
         # The document is made once, which takes a second or two.
         return await asyncio.to_thread(lambda: JSONResponse(app.openapi()))
+
+    index = Path(__file__).with_name("llms.txt").read_text(encoding="utf-8")
+    router.get("/llms.txt")(_always(lambda: PlainTextResponse(index)))
 
     # Its own copy of the scripts: servers often have no access to the internet.
     router.mount(ASSETS, StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))
