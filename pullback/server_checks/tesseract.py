@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.dtypes import Array
+from pullback.dtypes import COMPLEX, Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import (
@@ -127,7 +127,8 @@ class TesseractModel:
                 )
             shape, dtype = member(array, "shape", where), member(array, "dtype", where)
             if dtype not in DTYPES:
-                raise BadArgument(f"{path}: expected one of the dtypes {', '.join(DTYPES)}, got {dtype!r}")
+                cure = "; wrap it with the parts in a last axis of length 2" if dtype in COMPLEX else ""
+                raise BadArgument(f"{path}: expected one of the dtypes {', '.join(DTYPES)}, got {dtype!r}{cure}")
             sizes = tuple(FREE_SIZE if n is None else int(n) for n in shape or ())
             if min(sizes, default=1) < 0 or math.prod(sizes) > MAX_NUMBERS:
                 raise BadAnswer(f"{where}: {path}: expected at most {MAX_NUMBERS} numbers, got shape {list(sizes)}")

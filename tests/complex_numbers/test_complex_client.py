@@ -1,19 +1,26 @@
 """Complex arrays of NumPy through the client: in and out, in JSON and in safetensors, small and large."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 import pullback
+from pullback.server_checks.targets import server_target
 from tests.complex_numbers.pages import draw
 
 SIZES = [3, 5000]  # the larger one travels in safetensors, where this has the dtype
 
 
 @pytest.fixture(scope="module")
-def client(serve_for_module, pages) -> Iterator[pullback.Client]:
-    with pullback.Client(serve_for_module(OPS_PATH=str(pages)).url) as one:
+def url(serve_for_module, pages) -> str:
+    return serve_for_module(OPS_PATH=str(pages)).url
+
+
+@pytest.fixture(scope="module")
+def client(url) -> Iterator[pullback.Client]:
+    with pullback.Client(url) as one:
         yield one
 
 
@@ -56,3 +63,10 @@ def test_complex_numbers_for_a_real_input_are_refused(client) -> None:
             client.op("square").forward({"x": value})
     with pytest.raises(pullback.PullbackError, match=r"not cast|not accept"):
         client.op("cx_square").forward({"z": np.ones((3, 2), np.float32)})
+
+
+def test_checks_of_other_servers_refuse_complex_arrays_by_name(url) -> None:
+    target = server_target(f"tesseract+{url}/tesseract/cx_square")
+    assert target is not None
+    with ExitStack() as opened, pytest.raises(pullback.PullbackError, match=r"z: expected .* got 'complex64'; wrap it"):
+        target.connect(opened, 60, {})
