@@ -15,8 +15,8 @@ from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.report_files import write_reports
 from pullback.cli.servers import print_scopes
 from pullback.errors import BadArgument
+from pullback.recorder.evaluations import recorded_target
 from pullback.recorder.recording import VARIABLE, Recording, RecordOptions
-from pullback.server_checks.targets import server_target
 
 
 def record(
@@ -47,14 +47,15 @@ def record(
     The application calls the URL that this command prints, and that the environment variable PULLBACK_RECORDED_URL has
     for the command: all requests pass to the server, and all answers back. A random sample of the inputs is kept, and
     checked there with a small share of the server's time; what is left is checked when the application ends, or after
-    Ctrl-C. Without a name of a model, all models of a server are recorded.
+    Ctrl-C. Without a name of a model, all models of a server are recorded. With pullback+http://host:8000/op, the
+    server is a service of ops, which checks them itself.
 
     Exits with 1 if a gradient is wrong, or the server answers a request otherwise than before; with 2 if no input could
     be checked, a check breaks off or is inconclusive, or the application fails; else with 0. A second Ctrl-C prints and
     writes what was checked so far, and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit, html) or command else None)
-    server = server_target(target)
+    server = recorded_target(target)
     if server is None:
         raise BadArgument(f"expected a server, such as umbridge+http://localhost:4242/model, got {target!r}")
     options = RecordOptions(port, sample, calls, seed, absolute, relative, timeout, seconds)

@@ -15,17 +15,19 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pullback.client import Client
 from pullback.errors import BadAnswer, BadArgument, PullbackError
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.verdict import Finding, Subject
-from pullback.recorder.evaluations import Input, input_of
+from pullback.recorder.evaluations import RECORDED, Input, input_of
+from pullback.recorder.op_checks import check_op
 from pullback.recorder.repeats import CHECK, repeated
 from pullback.server_checks.checking import ServerReport
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import Model
 from pullback.server_checks.openinference import OpenInferenceModel
 from pullback.server_checks.plan import plans
-from pullback.server_checks.targets import PROTOCOLS, Protocol, ServerTarget
+from pullback.server_checks.targets import Protocol, ServerTarget
 
 Document = dict[str, Any]
 LOWEST = 19
@@ -76,6 +78,7 @@ class Checker:
     _models: dict[str, Model] = field(default_factory=dict[str, Model])
     _inputs: set[str] = field(default_factory=set[str])
     _server: JsonServer | None = None
+    _service: Client | None = None
 
     def check(self, model: str, path: str, body: str, answer: str | None) -> Document:
         """Return the report at the inputs of a request, or why there is none.
@@ -85,6 +88,8 @@ class Checker:
         as it should.
         """
         try:
+            if self.protocol == "pullback":
+                return self._check_op(model, body)
             content, (given, config) = self._read(body)
             found = self._model(model, config)
             if isinstance(found, OpenInferenceModel):
@@ -102,6 +107,24 @@ class Checker:
         except PullbackError as error:
             return {"lost": str(error)}
 
+    def _check_op(self, op: str, body: str) -> Document:
+        """Let the service check an op at the inputs of a request, once."""
+        if body in self._inputs:
+            return {"same": True}
+        self._inputs.add(body)
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise BadArgument(f"{error}"[:MAX_SHOWN]) from error
+        if self._service is None:
+            self._service = self.opened.enter_context(Client(self.root, timeout=self.timeout))
+        ask()
+        return {"document": check_op(self._service, op, content, self.seed, self._tolerances)}
+
+    @property
+    def _tolerances(self) -> Tolerances:
+        return Tolerances(self.absolute, self.relative)
+
     def _read(self, body: str) -> tuple[Any, Input]:
         """Return the document of a request, and its inputs; raise ``BadArgument``."""
         try:
@@ -112,7 +135,7 @@ class Checker:
 
     @property
     def _protocol(self) -> Protocol:
-        return next(each for each in PROTOCOLS if each == self.protocol)
+        return next(each for each in RECORDED if each == self.protocol)
 
     def _model(self, name: str, config: Any) -> Model:
         """Return a model, which is asked for its sizes once for each of its configs."""
@@ -141,7 +164,7 @@ class Checker:
             checks=plan.checks(model, None),
             budget=self.budget - 1,
             seed=self.seed,
-            tolerances=Tolerances(self.absolute, self.relative),
+            tolerances=self._tolerances,
             config=config,
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback.errors import BadAnswer
 from pullback.server_checks.model import as_object, elements, member
-from pullback.server_checks.targets import Protocol
+from pullback.server_checks.targets import PROTOCOLS, Protocol, ServerTarget, server_target
 
 KEY, VALUE = b'"name"', re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")')
 MAX_PARSED = 1 << 20
@@ -20,6 +20,8 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "umbridge": ("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"),
     "tesseract": ("apply", "jacobian", "jacobian_vector_product", "vector_jacobian_product"),
 }
+RECORDED: tuple[Protocol, ...] = (*PROTOCOLS, "pullback")
+OF_OP = re.compile(r"v1/ops/([a-z][a-z0-9_]*)/(?:forward|vjp|jvp|hvp|jacobian|hessian)")
 OF_MODEL = re.compile(r"v2/models/([^/]+)(?:/versions/[^/]+)?/infer")
 VJP = ".vjp"
 
@@ -29,6 +31,15 @@ class Input(NamedTuple):
 
     given: Any
     config: Mapping[str, Any]
+
+
+def recorded_target(text: str) -> ServerTarget | None:
+    """Return the server that a text names, as in ``pullback check``, or a service: ``pullback+http://host:8000/op``.
+
+    Raises ``BadArgument`` for an unknown protocol.
+    """
+    protocol, _, url = text.partition("+")
+    return ServerTarget("pullback", url) if protocol == "pullback" and "://" in url else server_target(text)
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Evaluations:
         if self.protocol == "umbridge":
             name = _name_in(body)
         else:
-            name = "" if self.protocol == "tesseract" else call.removesuffix(VJP)
+            name = "" if self.protocol == "tesseract" else call.removesuffix(VJP) if self.protocol == "oip" else call
         return name if name is not None and self.model in ("", name) else None
 
     def _call(self, target: str) -> str | None:
@@ -60,8 +71,8 @@ class Evaluations:
         if not path.startswith(f"{self.path}/"):
             return None
         call = path[len(self.path) + 1 :]
-        if self.protocol == "oip":
-            found = OF_MODEL.fullmatch(call)
+        if self.protocol in ("oip", "pullback"):
+            found = (OF_MODEL if self.protocol == "oip" else OF_OP).fullmatch(call)
             return None if found is None else unquote(found[1])
         return call if call in CALLS[self.protocol] else None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pullback.addresses import Address, public
 from pullback.errors import BadArgument
 from pullback.recorder.checks import Checks, CheckSettings
-from pullback.recorder.evaluations import Evaluations
+from pullback.recorder.evaluations import RECORDED, Evaluations
 from pullback.recorder.messages import Exchange
 from pullback.recorder.pace import Pace
 from pullback.recorder.relay import Traffic
@@ -20,7 +20,7 @@ from pullback.recorder.reservoir import Reservoirs
 from pullback.reports import Event, Report, Start, report
 from pullback.server_checks.events import summary
 from pullback.server_checks.plan import LEAST
-from pullback.server_checks.targets import PROTOCOLS, ServerTarget
+from pullback.server_checks.targets import ServerTarget
 from pullback.urls import Url
 
 MOST_CONNECTIONS = 256
@@ -64,8 +64,8 @@ class Recording:
     def __post_init__(self) -> None:
         """Raise ``BadArgument`` for a target or options that do not fit."""
         options = self.options
-        if self.target.protocol not in PROTOCOLS:
-            expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
+        if self.target.protocol not in RECORDED:
+            expected = ", ".join(f"{protocol}+http" for protocol in RECORDED)
             raise BadArgument(f"expected a URL that begins with one of {expected}, got {self.target}")
         if self.command and options.seconds is not None:
             raise BadArgument("--for: expected none beside a command, whose end is that of the recording")

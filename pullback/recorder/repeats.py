@@ -38,7 +38,7 @@ def _arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, A
     found = as_object(value)
     if depth > MAX_DEPTH:
         return
-    if found is not None and found.keys() >= ENCODED:
+    if found is not None and found.keys() >= ENCODED and as_object(found["data"]) is not None:
         try:
             yield path, np.asarray(decoded(value, path), np.float64)
         except (ValueError, TypeError, BadArgument):

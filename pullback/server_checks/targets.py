@@ -16,7 +16,8 @@ from pullback.server_checks.openinference import OpenInferenceModel
 from pullback.server_checks.tesseract import TesseractModel
 from pullback.server_checks.umbridge import UmBridgeModel
 
-Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi"]
+Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi", "pullback"]
+"""The last is that of a service of ops, which checks itself; ``pullback record`` asks it to."""
 TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi)\+(.*)")
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
 

@@ -205,9 +205,9 @@ class TesseractModel:
 def decoded(value: Any, what: str) -> Any:
     """Return the numbers of an encoded array, and another value as it is; raise ``BadArgument`` for a broken array."""
     found = as_object(value)
-    if found is None or not found.keys() >= ENCODED:
+    data = None if found is None or not found.keys() >= ENCODED else as_object(found["data"])
+    if found is None or data is None:
         return value
-    data = as_object(found.get("data")) or {}
     if data.get("encoding") != "base64":
         return data.get("buffer")
     try:

@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 
+from pullback.recorder.evaluations import recorded_target
 from pullback.recorder.recording import Recording, RecordOptions
 from pullback.reports import Report, Start
-from pullback.server_checks.targets import server_target
 from tests.conftest import Service
 
 X = [[1.5, -2.0], [0.25, 3.0]]
@@ -27,7 +27,7 @@ for body in bodies:
 
 def recorded(target: str, path: str, *bodies: str, accept: str = "*/*") -> tuple[dict[str, str], list[Report]]:
     """Return the models without a report, and the reports on what an application sent."""
-    found = server_target(target)
+    found = recorded_target(target)
     assert found is not None
     command = [sys.executable, "-c", PROGRAM, path, accept, *bodies]
     recording = Recording(found, RecordOptions(sample=2, calls=260), command, lambda url: None)
@@ -60,6 +60,21 @@ def test_an_umbridge_server_with_several_models(service: Service) -> None:
         assert report.document["recorded"]["requests"] == 2
         assert report.op.endswith(name)
         assert report.verdict == "pass", report.checks
+
+
+def test_the_ops_of_a_service(service: Service) -> None:
+    bodies = [json_of({"inputs": {"x": x}, "cotangents": {"y": [1.0, 2.0]}, "dtype": "float64"}) for x in X]
+    unavailable, reports = recorded(f"pullback+{service.url}/square", "/v1/ops/square/vjp", *bodies)
+    assert not unavailable
+    (report,) = reports
+    assert report.op == f"pullback+{service.url}/square"
+    assert report.verdict == "pass", report.checks
+    assert {check.check for check in report.checks} == {"contract", "value", "derivative"}
+    assert {check.dtype for check in report.checks if check.check == "derivative"} == {"float64"}
+    assert report.document["recorded"]["inputs"] == 2
+    many = json_of({"inputs": {"x": X}, "cotangents": {"y": X}, "points": True})
+    unavailable, _ = recorded(f"pullback+{service.url}/square", "/v1/ops/square/vjp", many)
+    assert "expected a request with inputs of one point" in next(iter(unavailable.values()))
 
 
 def lists(x: list[float]) -> dict[str, Any]:

@@ -82,6 +82,9 @@ def test_models_and_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ("oip", "m", "/um/v2/models/m.vjp/versions/1/infer", b"{}", "m"),
         ("oip", "m", "/um/v2/models/m/ready", b"{}", None),
         ("oip", "m", "/um/v2/models/n/infer", b"{}", None),
+        ("pullback", "", "/um/v1/ops/square/vjp", b"{}", "square"),
+        ("pullback", "cube", "/um/v1/ops/square/vjp", b"{}", None),
+        ("pullback", "", "/um/v1/ops/square/check", b"{}", None),
     ],
 )
 def test_which_model_a_request_evaluates(protocol, model, target, body, expected) -> None:
