@@ -16,7 +16,7 @@ const WRITTEN = 400;
  */
 export function shown(answer, inputs) {
   const sizeOf = (/** @type {string} */ name) => (name in inputs ? numbers(inputs[name]).length : 0);
-  const { uncertainty = {}, no_uncertainty: _, ...results } = answer;
+  const { uncertainty = {}, ...results } = answer;
   return [...tensors(results, [])].map(({ path, tensor, reason }) => {
     const name = path.join(".");
     if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
@@ -128,7 +128,7 @@ function* tensors(tree, path, absent = {}) {
   } else if (typeof tree === "object") {
     const reasons = path.length ? absent : (tree.absent ?? {});
     for (const [name, value] of Object.entries(tree)) {
-      if (typeof value !== "object" || (!path.length && name === "absent")) continue;
+      if (typeof value !== "object" || (!path.length && ["absent", "no_uncertainty"].includes(name))) continue;
       const label = Array.isArray(tree) ? String(Number(name) + 1) : name;
       yield* tensors(value, [...path, label], path.length || typeof reasons !== "object" ? reasons?.[name] : reasons);
     }

@@ -124,7 +124,7 @@ export class Try {
         { class: "fields" },
         choice("operation", operations, this.operation, redraw),
         ORDERED.includes(this.operation) && choice("order", this.operation === "numeric" ? ["1", "2"] : ["1", "2", "3", "4"], this.#order, (text) => this.#set("order", text)),
-        this.#mayHaveDigits && choice("rounding errors", ["hidden", "shown"], this.#hasDigits ? "shown" : "hidden", (text) => this.#set("digits", text === "shown" ? "1" : null)),
+        this.operation !== "numeric" && choice("rounding errors", ["hidden", "shown"], "digits" in this.#digits ? "shown" : "hidden", (text) => this.#set("digits", text === "shown" ? "1" : null)),
         contract.examples.length > 1 && choice("example", contract.examples.map((each) => each.name), example?.name ?? "", (name) => this.#take(name)),
         derived.length > 0 && choice("derived op", ["", ...derived], "", (name) => name && location.assign(pageOf(name))),
       ),
@@ -177,12 +177,8 @@ export class Try {
     return this.address.get("t.order", this.operation === "gradients" ? "2" : "1");
   }
 
-  get #mayHaveDigits() {
-    return this.operation !== "numeric";
-  }
-
-  get #hasDigits() {
-    return this.#mayHaveDigits && this.address.get("t.digits") === "1";
+  get #digits() {
+    return this.operation !== "numeric" && this.address.get("t.digits") === "1" ? { digits: true } : {};
   }
 
   /** @param {string} operation */
@@ -247,7 +243,7 @@ export class Try {
       if (text.trim() || !optional) inputs[name] = json(`inputs.${name}`, text);
     }
     /** @type {Record<string, unknown>} */
-    const body = { inputs };
+    const body = { inputs, ...this.#digits };
     for (const { of, field, isRequired } of OPERATIONS[this.operation] ?? []) {
       /** @type {Record<string, unknown>} */
       const given = {};
@@ -260,7 +256,6 @@ export class Try {
     }
     if (contract.parameters?.length) Object.assign(body, this.#ofParameters());
     if (ORDERED.includes(this.operation)) body["order"] = Number(this.#order);
-    if (this.#hasDigits) body["digits"] = true;
     if (Object.keys(settings.attrs).length) body["attrs"] = settings.attrs;
     body["dtype"] = settings.dtype;
     if (settings.mode) body["mode"] = settings.mode;
