@@ -50,7 +50,7 @@ def _of_arrays(function: Function) -> Function:
 
     def exact(*inputs: Any, **attrs: Any) -> Any:
         for name, method in METHODS.items():
-            setattr(mp.mpf, name, getattr(mp, method))
+            setattr(mp.mpf, name, _method(getattr(mp, method)))
         ys = function(*map(_array, inputs), **attrs)
         for y in ys if isinstance(ys, tuple) else (ys,):
             for number in np.ravel(y):
@@ -59,6 +59,15 @@ def _of_arrays(function: Function) -> Function:
         return ys
 
     return exact
+
+
+def _method(function: Function) -> Function:
+    """Return a function of mpmath as a method: those of ``mp`` are bound already."""
+
+    def method(number: Any) -> Any:
+        return function(number)
+
+    return method
 
 
 def _array(nested: Any) -> Array:
