@@ -54,6 +54,7 @@ def estimate(y: Array, others: Sequence[Array]) -> Array:
     """Return the estimated error of each number of a result; ``others`` are the results at the points of ``others``.
 
     It is infinite for a number that is not finite. Its dtype is that of the result, and float32 for half precision.
+    It is 0 for an exact number alone, not where it underflows.
     """
     dtype = np.float64 if y.dtype == np.float64 else np.float32
     with np.errstate(invalid="ignore", over="ignore"):
@@ -68,7 +69,8 @@ def estimate(y: Array, others: Sequence[Array]) -> Array:
         error = np.asarray(error)
         if not np.isfinite(error.sum()):
             error = np.where(np.isfinite(y) & ~np.isnan(error), error, np.inf)
-        return error.astype(dtype)
+        rounded = error.astype(dtype)
+        return np.where((error > 0) & (rounded == 0), np.finfo(dtype).smallest_subnormal, rounded)
 
 
 def unit(y: Array) -> Array:

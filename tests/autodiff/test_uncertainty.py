@@ -94,6 +94,12 @@ def test_a_wider_result_shows_the_error_itself() -> None:
     assert off[2] == 0
 
 
+def test_a_number_that_underflows_is_not_exact() -> None:
+    off = estimate(np.zeros(2, np.float32), [np.array([0.0, 1e-60])])
+    assert off.dtype == np.float32
+    assert (off > 0).tolist() == [False, True]
+
+
 def shares(x):
     """The softmax, which TensorFlow rejects if its sum is off."""
     y = tf.nn.softmax(x)
