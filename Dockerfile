@@ -54,7 +54,7 @@ COPY --from=build-cpu /pullback/build build
 COPY pullback pullback
 COPY app app
 COPY ops ops
-ARG VERSION=0.1.0
+ARG VERSION=0.4.0.dev0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
@@ -77,7 +77,7 @@ COPY --from=build-gpu /pullback/build build
 COPY pullback pullback
 COPY app app
 COPY ops ops
-ARG VERSION=0.1.0
+ARG VERSION=0.4.0.dev0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 

@@ -35,7 +35,7 @@ from pullback.op import AsyncComposedOp, AsyncOp, ComposedOp, Op
 from pullback.reports import Report, Verification
 from pullback.results import *  # noqa: F403 - every result that it lists
 
-__version__ = "0.1.0"
+__version__ = "0.4.0.dev0"
 
 __all__ = [
     "AsyncClient",
