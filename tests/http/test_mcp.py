@@ -343,6 +343,13 @@ def test_a_derivative_is_that_of_the_native_route(agent, kind):
     assert (result["operation"], result["left_off"], "whole" in result) == (kind, 0, False)
 
 
+def test_a_derivative_is_that_of_the_inputs_it_names(agent):
+    point = {"x": [1.0], "z": [2.0]}
+    result = call(agent, "derivative", op="squares", kind="vjp", inputs=point, wrt=["z"])
+    assert list(result["tensors"]) == ["gradients/z"]
+    assert result["tensors"]["gradients/z"]["data"] == [4.0]
+
+
 def test_a_large_array_is_summarised(agent):
     x = np.linspace(-3, 5, 2001)
     result = call(agent, "evaluate", op="square", inputs={"x": x.tolist()}, dtype="float64")
@@ -458,7 +465,8 @@ def test_a_wrong_gradient_has_findings(agent):
     result = call(agent, "check", op="doubtful", modes=["graph"], dtypes=["float64"], orders=[1])
     assert result["verdict"] == "fail"
     assert result["findings"][0]["verdict"] == "fail"
-    assert result["findings"][0]["sentence"]
+    assert "0.6666" in result["findings"][0]["sentence"]
+    assert result["findings"][0]["reproduce"].startswith("pullback call doubtful vjp")
 
 
 def test_a_key_needs_the_scope_of_the_tool(guarded):

@@ -15,7 +15,7 @@ from ops import Op
 # How many ops a page of the list has, and how much of a summary.
 PAGE, SUMMARY = 40, 120
 # How much of the texts of an op is shown, and of its inputs and outputs, until the document is short enough.
-SHOWN = ((1500, 200, 64), (600, 80, 64), (300, 0, 24), (100, 0, 6))
+SHOWN = ((1500, 200, 64), (600, 80, 64), (300, 0, 24), (100, 0, 4))
 # The most bytes of an example, and of the schema of the attributes.
 MAX_EXAMPLE, MAX_ATTRS = 1500, 2500
 
@@ -50,7 +50,7 @@ def contract_of(engine: Engine, op: Op) -> bytes:
     example = next((found for each in contract["examples"] if (found := _arguments(op.name, each))), None)
     attrs = contract["attrs"]
     if len(orjson.dumps(attrs)) > MAX_ATTRS:
-        attrs = {"properties": sorted(attrs.get("properties", ()))[:40]}
+        attrs = {"properties": sorted(attrs.get("properties", ()))[:40]}  # their names
     try:
         verdict: dict[str, Any] | None = verdict_on(engine, op).model_dump(include={"verdict", "is_current", "age_s"})
     except NotFound:
@@ -70,7 +70,7 @@ def contract_of(engine: Engine, op: Op) -> bytes:
             "inputs": [_slot(slot, line) for slot in contract["inputs"][:most]],
             "outputs": [_slot(slot, line) for slot in contract["outputs"][:most]],
             "parameters": [each["name"] for each in contract.get("parameters", ())][:most],
-            "attrs": attrs,
+            "attrs": attrs if line else {"properties": sorted(attrs.get("properties", ()))[:most]},
             "derivations": contract["derivations"][:most],
             "verdict": verdict,
             "example": example,

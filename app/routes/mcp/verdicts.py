@@ -42,5 +42,8 @@ def verdict_document(report: Mapping[str, Any], rest: Mapping[str, Any]) -> byte
 
 def _finding(entry: Mapping[str, Any], length: int) -> dict[str, Any]:
     names = ("check", "verdict", "order", "output", "input", "mode", "dtype")
-    texts = {name: clip(entry[name], length) for name in ("sentence", "reproduce") if entry.get(name)}
-    return {name: entry[name] for name in names if entry.get(name) is not None} | texts
+    finding = {name: entry[name] for name in names if entry.get(name) is not None}
+    finding["sentence"] = clip(entry["sentence"], length)
+    # A part of a command would be another one.
+    command = entry["reproduce"]
+    return finding | ({"reproduce": command} if command and len(command) <= length else {})
