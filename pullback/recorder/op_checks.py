@@ -15,7 +15,7 @@ CHECKS = ("contract", "value", "derivative")
 
 
 def check_op(client: Client, op: str, content: Any, seed: int, tolerances: Tolerances) -> Document:
-    """Return the report on an op, in the mode and the dtype of a request to it.
+    """Return the report on an op, in the dtype of a request to it.
 
     Raises ``BadArgument`` for a request with many points, ``PullbackError`` if the service refuses the check.
     """
@@ -23,7 +23,8 @@ def check_op(client: Client, op: str, content: Any, seed: int, tolerances: Toler
     if found is None or as_object(found.get("inputs")) is None or found.get("points"):
         raise BadArgument(f"expected a request with inputs of one point, got {shown(content)}")
     fields: Document = {name: found[name] for name in ("inputs", "attrs", "parameters") if name in found}
-    fields |= {f"{name}s": [found[name]] for name in ("mode", "dtype") if found.get(name) is not None}
+    if found.get("dtype") is not None:
+        fields["dtypes"] = [found["dtype"]]
     fields |= {"checks": CHECKS, "seed": seed}
     fields["tolerances"] = {"absolute": tolerances.absolute, "relative": tolerances.relative}
     document = client.send(Call(op_path(op, "check"), dict[str, Any], Body(JSON, (json.dumps(fields).encode(),))))
