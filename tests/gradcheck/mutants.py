@@ -400,7 +400,7 @@ MUTANTS = (
         ("a root that is clamped near the ends of the domain",),
     ),
     Mutant("numeric.py", "np.where(is_lost, np.fmax(error, _pick(rounding, best)), error)", "error", tests=NUMERIC),
-    Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=SEEDS),
+    Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=ROUNDING),
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
     Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),

@@ -182,6 +182,12 @@ def test_bars_of_narrow_dtypes_know_what_cancels() -> None:
     assert sample.error_bounds("outputs", "float16")["y"][0] > sample.values["outputs", "y"][0] / 2
 
 
+def test_the_spread_of_numbers_without_digits_counts_more() -> None:
+    """A few draws show no tails of their distribution."""
+    few, many = (rounding.in_narrow(np.ones(1), np.array([spread]), "float16")[0] / spread for spread in (0.5, 0.1))
+    assert few > 2 * many
+
+
 @pytest.mark.parametrize(
     ("function", "size"),
     [
