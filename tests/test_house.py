@@ -8,6 +8,8 @@ import ast
 import functools
 import os
 import re
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -464,6 +466,13 @@ def test_every_declared_import_exists() -> None:
 def test_the_whole_tree_is_checked() -> None:
     assert {"app.errors", "app.tensors.dtypes", "ops", "pullback.ops._op", "pullback"} <= set(python_modules())
     assert {"Makefile", ".ci/run", "requirements/cpu.txt", "tests/test_house.py"} <= set(text_files())
+
+
+def test_tests_of_one_run_have_different_names() -> None:
+    elsewhere = tomllib.loads(text_files()["pyproject.toml"])["tool"]["pytest"]["ini_options"]["norecursedirs"]
+    paths = [Path(path) for path in text_files() if path.startswith("tests/")]
+    tests = Counter(path.name for path in paths if path.name.startswith("test_") and path.parts[1] not in elsewhere)
+    assert [name for name, count in tests.items() if count > 1] == []
 
 
 def test_the_work_units_name_files_that_exist() -> None:

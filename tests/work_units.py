@@ -1,9 +1,9 @@
 """Which tests share a process, and in what order the processes take them.
 
-``pytest -n`` gives each process one unit after the other. The tests of the session services are a unit: each service
-starts once and traces each op once. So are the two services that are compared. In files that go through all ops,
-the tests of one op are a unit: they share its traces. Any other file is a unit. Long units come first, so that all
-processes end at about the same time.
+``pytest -n`` gives each process one unit after the other. The tests of the session services are three units: in each,
+the services start once and trace each op once, and one for all would take as long as everything else. The two services
+that are compared are a unit too. In files that go through all ops, the tests of one op are a unit: they share its
+traces. Any other file is a unit. Long units come first, so that all processes end at about the same time.
 """
 
 import re
@@ -11,10 +11,18 @@ import re
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-THE_SERVICE, BOTH_SERVICES = "the service", "both services"
-FOLDERS_OF_THE_SERVICE = ("tests/http/", "tests/client/", "tests/docs/", "tests/benchmarks/", "tests/compatibility/")
-FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
+BOTH_SERVICES = "both services"
 FOLDER_OF_BOTH_SERVICES = "tests/fast_path/"
+FILES_OF_THE_SERVICE = ("tests/test_tiny.py", "tests/runtime/test_traces.py")
+FOLDERS_OF_CLIENTS = ("tests/client/", "tests/docs/", "tests/benchmarks/", "tests/compatibility/")
+# The units of the session services, by the beginnings of their files; the first that fits counts.
+OF_THE_SERVICE = {
+    "the service, a to l": re.compile("tests/http/test_[a-l]"),
+    "the service, m to z": re.compile("tests/http/"),
+    "its clients and docs": re.compile(
+        "|".join(("tests/(client|docs|benchmarks|compatibility)/", *FILES_OF_THE_SERVICE))
+    ),
+}
 # Their tests start other services, or need none.
 APART = (
     "tests/http/test_workers.py",
@@ -67,11 +75,11 @@ def unit_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file in THROUGH_ALL_OPS and (found := OP.search(test)):
         return f"the op {found[1]}"
-    if (file.startswith(FOLDERS_OF_THE_SERVICE) and file not in APART) or file in FILES_OF_THE_SERVICE:
-        return THE_SERVICE
-    if file.startswith(FOLDER_OF_BOTH_SERVICES) and file not in APART:
+    if file in APART:
+        return file
+    if file.startswith(FOLDER_OF_BOTH_SERVICES):
         return BOTH_SERVICES
-    return file
+    return next((unit for unit, files in OF_THE_SERVICE.items() if files.match(file)), file)
 
 
 def is_of_slow_op(nodeid: str) -> bool:
@@ -80,8 +88,8 @@ def is_of_slow_op(nodeid: str) -> bool:
 
 
 def place_of(unit: str) -> int:
-    """Return the place of a unit among the others: the service, files that start processes, ops, the rest."""
-    order = (THE_SERVICE, BOTH_SERVICES, *APART)
+    """Return the place of a unit among the others: the services, files that start processes, ops, the rest."""
+    order = (*OF_THE_SERVICE, BOTH_SERVICES, *APART)
     return order.index(unit) if unit in order else len(order) + (not unit.startswith("the op "))
 
 
