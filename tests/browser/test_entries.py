@@ -189,11 +189,12 @@ def test_parameters_have_a_digest_and_gradients(visit, url: str) -> None:
         bodies.clear()
         page.get_by_role("button", name="Evaluate").click()
         expect(page.locator(".answer h3")).to_contain_text([f"gradients.{name}" for name in expected])
-        assert bodies[-1].get("wrt", ["x"]) == expected
-        assert "parameters" not in bodies[-1]
+        # The plot asks too, for the gradient in x.
+        assert expected in [body.get("wrt", ["x"]) for body in bodies]
+        assert not any("parameters" in body for body in bodies)
     assert "t.wrt=inputs" in page.url
     field.fill("0" * 64)
     page.get_by_role("button", name="Evaluate").click()
     expect(page.locator(".answer .problem")).to_contain_text(own)
-    assert bodies[-1]["parameters"] == "0" * 64
+    assert "0" * 64 in [body.get("parameters") for body in bodies]
     assert page.locator(".snippets summary").all_inner_texts() == ["curl", "Python", "JavaScript"]

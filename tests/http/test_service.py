@@ -25,6 +25,8 @@ ENDLESS = {"inputs": {"x": [1.0], "steps": 2_000_000_000}}
 AT_ONCE_S = 0.1
 # A shared machine may pause a process for a moment; delays of the service itself occur every time.
 ATTEMPTS = 10
+# How many probes say something about a request.
+ENOUGH = 4
 
 
 @contextlib.contextmanager
@@ -37,8 +39,8 @@ def http_connection(port: int) -> contextlib.closing[http.client.HTTPConnection]
     return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S))
 
 
-def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[float, float, int]:
-    """Return the slowest response time of /health/live during a request, and the time and the status of that request.
+def probes_during(port: int, path: str, body: bytes, headers: dict[str, str]) -> tuple[list[float], float, int]:
+    """Return the response times of /health/live during a request, and the time and the status of that request.
 
     The request uses a cheap client, because it shares this process with the probing one.
     """
@@ -50,17 +52,16 @@ def slowest_probe_during(port: int, path: str, body: bytes, headers: dict[str, s
             response.read()
             return response.status
 
-    slowest, probes, started = 0.0, 0, time.perf_counter()
+    probes, started = list[float](), time.perf_counter()
     with http_connection(port) as connection, background(request) as running:
         while not running.done():
             began = time.perf_counter()
             connection.request("GET", "/health/live")
             assert connection.getresponse().read() == b'{"status":"live"}'
-            slowest, probes = max(slowest, time.perf_counter() - began), probes + 1
+            probes.append(time.perf_counter() - began)
             time.sleep(0.005)
         status = running.result()
-    assert probes > 3
-    return slowest, time.perf_counter() - started, status
+    return probes, time.perf_counter() - started, status
 
 
 def sleep(client: httpx.Client) -> httpx.Response:
@@ -87,13 +88,13 @@ def test_probes_are_answered_during_work(plugged_service, name: str):
     to, body, headers, wanted = LONG[name]
     found = []
     for _ in range(ATTEMPTS):
-        slowest, took, status = slowest_probe_during(plugged_service.port, f"/v1/ops/{to}", body.encode(), headers)
+        probes, took, status = probes_during(plugged_service.port, f"/v1/ops/{to}", body.encode(), headers)
         assert status == wanted
-        found.append((slowest, took))
+        found.append((len(probes), max(probes, default=0.0), took))
         # Work that runs on the loop delays a probe by most of its time; other processes delay it, too, but less.
-        if slowest < max(AT_ONCE_S, took / 5):
+        if len(probes) >= ENOUGH and max(probes) < max(AT_ONCE_S, took / 5):
             return
-    raise AssertionError(f"slowest answers of /health/live, and the time of the work: {found}")
+    raise AssertionError(f"answers of /health/live, the slowest, and the time of the work: {found}")
 
 
 # In eager mode a tf.while_loop is a Python loop, which cannot be cancelled.
