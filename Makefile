@@ -54,7 +54,7 @@ endef
 # The CPU seconds that the tests of `make test` may take; a run says when they take more.
 CPU_BUDGET := 345
 
-test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (4 minutes)
+test: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## check style and types, and run the tests that break most often (5 minutes)
 	$(CHECK_TREE)
 	$(VENV)/bin/pyright
 	$(VENV)/bin/python -m pytest -m 'not slow and not docker and not thorough' -p tests.cpu_budget --cpu-budget $(CPU_BUDGET)

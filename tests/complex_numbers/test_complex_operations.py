@@ -48,6 +48,7 @@ def row_of(found: dict[str, Any], i: int) -> dict[str, Any]:
     return {n: t and {**t, "data": t["data"][i], "shape": t["shape"][1:]} for n, t in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.share(7)
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_every_order(client, run) -> None:

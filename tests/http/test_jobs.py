@@ -16,6 +16,8 @@ import pytest
 from tests.http.native_client import BINARY, JSON, problem
 from tests.patience import PATIENCE_S, PAUSE_S
 
+pytestmark = pytest.mark.slow
+
 ASYNC = {"prefer": "respond-async"}
 VJP = "/v1/ops/square/vjp"
 BODY = {"inputs": {"x": [1.0, 2.0]}, "cotangents": {"y": [1.0, 1.0]}}

@@ -24,6 +24,8 @@ from tests.http.test_umbridge import call
 from tests.ops.doubled import ROW, save_doubled
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 W = np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 0.25]])
 Y = np.tanh(1.5 * np.array(ROW) @ W)
 NAMES = ("with_gradients", "without")

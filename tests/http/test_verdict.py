@@ -11,6 +11,8 @@ import pytest
 import pullback
 from tests.patience import PATIENCE_S, PAUSE_S
 
+pytestmark = pytest.mark.slow
+
 REQUIRED = {"Require-Verdict": "pass"}
 X = {"inputs": {"x": [1.0, 2.0]}}
 VJP = "/v1/ops/cubed/vjp"

@@ -18,6 +18,8 @@ from pullback.cli import main
 from tests.patience import PATIENCE_S
 from tests.server_checks.http_servers import served, umbridge
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # Calls the model at N inputs x = (LOW + i / N, 1), by Gradient every other time.
 APPLICATION = """
