@@ -1,6 +1,7 @@
 """The ops whose uncertainties ``make digits`` compares with true errors, and their true values in 60 digits."""
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,13 @@ def truths() -> Iterator[tuple[str, Hard]]:
 
 
 def values(truth: Hard, where: Where, kinds: Sequence[Kind]) -> dict[Key, Array]:
-    """Return the true values of some kinds; derivatives only where the op claims those of its outputs.
+    """Return the true values of some kinds, up to the highest order that the op claims to be the derivative.
 
     Raises ``TypeError``, ``ValueError`` or ``ZeroDivisionError`` if there are none.
     """
-    attrs = truth.op.attrs.model_validate(dict(where.attrs))
-    return true_values(truth, where, kinds if isinstance(truth.op.claim(attrs).first, Derivative) else kinds[:1])
+    claim = truth.op.claim(truth.op.attrs.model_validate(dict(where.attrs)))
+    orders = takewhile(lambda order: isinstance(order, Derivative), (claim.first, claim.second))
+    return true_values(truth, where, kinds[: 1 + sum(1 for _ in orders)])
 
 
 def _of_arrays(function: Function) -> Function:
