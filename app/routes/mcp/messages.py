@@ -100,7 +100,7 @@ def answered(of: Id, result: Document, *, is_stateless: bool) -> Document:
 
 
 def dialect(error: PullbackError, instance: str) -> RenderedError:
-    """Render the error of a request before its message is known, or of one that is no message."""
+    """Render the error of a request whose message could not be read."""
     if isinstance(error, Refused):
         return RenderedError(error.status, JSON, error.message())
     code, detail = NOT_JSON if isinstance(error, Malformed) else SERVER_ERROR, error.detail

@@ -79,7 +79,7 @@ _TENSORS: Schema = _object(
                 "required": ["dtype", "shape"],
             },
         },
-        "absent": {"type": "object", "description": "By path: why there is no derivative."},
+        "absent": {"type": "object", "description": "The derivatives that do not exist, by path, with reasons."},
         "left_off": {"type": "integer", "description": "How many tensors are not shown."},
         "whole": {"type": "object", "description": "How to get all numbers: a request, and the same as a command."},
     },
