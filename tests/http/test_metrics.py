@@ -190,6 +190,12 @@ def test_ops_that_are_not_served_are_counted(plugged):
     assert scrape(plugged)("pullback_ops_unavailable") == len(plugged.get("/health/ready").json()["unavailable"]) > 0
 
 
+def test_services_with_other_pages_have_another_digest(caller: httpx.Client, plugged: httpx.Client):
+    builds = [scrape(client).families["pullback_build_info"].samples[0].labels for client in (caller, plugged)]
+    assert builds[0]["pages"] != builds[1]["pages"]
+    assert {**builds[0], "pages": ""} == {**builds[1], "pages": ""}
+
+
 def test_durations_are_told_apart_up_to_the_limits(caller: httpx.Client):
     """Of a request, a minute by default, and of a stream of checks, ten minutes."""
     ask(caller, "square", "vjp", inputs={"x": [1, 2]})
