@@ -83,6 +83,7 @@ class CheckItem(pytest.Item):
         found = self._report()
         if isinstance(found, str):
             raise CheckFailed(f"{self.path.name} cannot be checked: {found}")
+        self.user_properties.append(("pullback", found.provenance))
         entries = [entry for entry in found.checks if entry.check == self.name]
         verdicts = {entry.verdict for entry in entries}
         if not entries:
@@ -92,7 +93,7 @@ class CheckItem(pytest.Item):
             pytest.skip(found.sentence)
         if verdicts & {"fail", "error"} or ("inconclusive" in verdicts and "pass" not in verdicts):
             wrong = [entry for entry in entries if entry.verdict in ("fail", "error", "inconclusive")]
-            raise CheckFailed("\n".join(text_of(found.op, wrong)))
+            raise CheckFailed("\n".join([*text_of(found.op, wrong), found.provenance]))
         for entry in entries:
             if entry.note:
                 warnings.warn(pytest.PytestWarning(f"{found.op}: {entry.sentence}"), stacklevel=1)

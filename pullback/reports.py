@@ -14,12 +14,18 @@ from pullback.html.findings import findings, verdict
 from pullback.html.style import STYLE
 from pullback.html.tree import element, markup
 
+DIGITS = 12
+"""How many digits of a digest are shown."""
+
 
 @dataclass(frozen=True, repr=False)
 class Report:
     """The report on one op; ``document`` is the JSON that the service sent.
 
     The verdict ``error`` stands for a fault of the checker. ``unfinished`` checks were not run: the time was over.
+    ``origin`` has the ``version`` of Pullback, that of ``tensorflow``, and the digests of the op's ``page`` and of what
+    belongs to it. The first of the ``devices`` was checked, and the others compared with it. A service before 0.4.0
+    sends none of the three.
     """
 
     op: str
@@ -33,6 +39,27 @@ class Report:
     document: Mapping[str, Any] = field(repr=False)
     unfinished: int = 0
     coverage: list[Coverage] = field(default_factory=list[Coverage])
+    origin: Mapping[str, str] = field(default_factory=dict[str, str])
+    modes: list[str] = field(default_factory=list[str])
+    devices: list[str] = field(default_factory=list[str])
+
+    @property
+    def page(self) -> str:
+        """The first digits of the digest of the op's page: ``page 9f86d0818841``, "" if it is unknown."""
+        return f"page {digest[:DIGITS]}" if (digest := self.origin.get("page")) else ""
+
+    @property
+    def setting(self) -> str:
+        """What the op was checked with: ``Pullback 0.4.0, TensorFlow 2.21.0, modes graph, eager, cpu, seed 0``."""
+        names = {"version": "Pullback", "tensorflow": "TensorFlow"}
+        versions = [f"{name} {self.origin[key]}" for key, name in names.items() if key in self.origin]
+        modes = [f"{'modes' if self.modes[1:] else 'mode'} {', '.join(self.modes)}"] if self.modes else []
+        return ", ".join([*versions, *modes, *self.devices, f"seed {self.seed}"])
+
+    @property
+    def provenance(self) -> str:
+        """The page and the setting, in a line."""
+        return ", ".join(part for part in (self.page, self.setting) if part)
 
     def __repr__(self) -> str:
         told = [repr(check) for check in self.checks if check.verdict in SHOWN or check.note]
@@ -52,7 +79,8 @@ def section(report: Report, *, anchor: str | None = None) -> list[ET.Element]:
     parts = [
         element("h2", verdict(report.verdict), f" {report.op}", id=anchor),
         element("p", report.sentence),
-        element("p", f"{facts}, seed {report.seed}", class_="dim"),
+        element("p", facts, class_="dim"),
+        element("p", report.provenance, class_="dim"),
     ]
     if scope := report.document.get("scope"):
         parts.append(element("p", str(scope), class_="dim"))

@@ -27,6 +27,7 @@ from app.execution.sparsities import Sparsities
 from app.execution.tickets import STUCK_S
 from app.execution.verdicts import Verdicts
 from app.gradcheck.job import Job
+from app.gradcheck.record import with_origin
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
 from app.graphs.folder import GraphFolder
@@ -146,11 +147,15 @@ class Engine:
                 begun += 1
         if report.steps and not report.has_begun and limits is allowed:
             raise too_late()
-        document = await asyncio.to_thread(report.document)
-        await self.note(run.job, document)
-        return document
+        return await self.document(run.job, report)
 
-    async def note(self, job: Job, report: Mapping[str, Any]) -> None:
+    async def document(self, job: Job, report: Report) -> dict[str, Any]:
+        """Return the report of a check that has ended as JSON, with what computed the op, and keep its verdict."""
+        found = await asyncio.to_thread(lambda: with_origin(report.document(), self.provenance.of(report.op)))
+        await self._note(job, found)
+        return found
+
+    async def _note(self, job: Job, report: Mapping[str, Any]) -> None:
         """Keep the verdict of a check that has ended, if it is one on a whole op, registered or a posted graph."""
         is_done = not report["unfinished"] or report["verdict"] == "fail"
         op = self.registry.ops.get(job.op) or self.graphs.known(job.op)

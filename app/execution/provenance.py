@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from app.autodiff.derived import origin
 from app.execution.sources import digest_of
-from app.gradcheck.record import page_digest
 from ops import Op, ParameterSet, Registry
 from pullback import __version__
 from pullback.page_files import SAVED_MODEL
@@ -70,7 +69,7 @@ class Provenance:
 
     def _files(self, page: Path) -> Iterator[tuple[str, str]]:
         """Yield the digests of a page, of its library, and of what is beside it and no page: modules, SavedModels."""
-        yield "page", page_digest(page)
+        yield "page", _page_digest(page)
         libraries = [folder / f"{page.stem}.so" for folder in (page.parent / "build", SERVICE / "build")]
         if found := [f"{path.name} {self._digest(path)}" for path in libraries if path.is_file()]:
             yield "library", _digest(found)
@@ -99,6 +98,14 @@ def _family(op: Op) -> Iterator[Op]:
     yield op
     for part in op.parts:
         yield from _family(origin(part)[0])
+
+
+def _page_digest(page: Path) -> str:
+    """Return the digest of a page and of its C++ source; a missing file counts as empty."""
+    digest = hashlib.sha256()
+    for path in (page, page.with_suffix(".cc")):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -5,11 +5,9 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from app.errors import DeadlinePassed, OpFailed, PullbackError, Unprocessable
 from app.gradcheck.report import RECORD, Recorded, Report, Step
@@ -17,7 +15,6 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import Key
-from pullback import __version__
 from pullback.gradcheck.recorded import digest_of, recorded
 
 log = logging.getLogger("pullback")
@@ -51,22 +48,16 @@ def add_steps(report: Report) -> None:
     report.steps += [RecordStep(RECORD, target, report) for target in targets if target.has_example]
 
 
-def with_origin(document: dict[str, Any], page: Path | None) -> dict[str, Any]:
-    """Return a report whose record, if it has one, has the digest of the page and the versions."""
+def with_origin(document: dict[str, Any], origin: Mapping[str, str]) -> dict[str, Any]:
+    """Return a report with what computed the op; its record, if it has one, has the page's digest and the versions.
+
+    An op without a page, such as a graph, has the digest of no bytes.
+    """
     if (found := document.get(RECORD)) is not None:
-        digest = hashlib.sha256().hexdigest() if page is None else page_digest(page)
-        versions = {"pullback": __version__, "tensorflow": tf.__version__, "numpy": np.__version__}
-        versions["python"] = platform.python_version()
-        found |= {"digest": digest, "versions": versions}
-    return document
-
-
-def page_digest(page: Path) -> str:
-    """Return the SHA-256 of a page and of its C++ source, in hexadecimal digits; a missing file counts as empty."""
-    digest = hashlib.sha256()
-    for path in (page, page.with_suffix(".cc")):
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()
+        versions = {"pullback": origin["version"], "tensorflow": origin["tensorflow"]}
+        versions |= {"numpy": np.__version__, "python": platform.python_version()}
+        found |= {"digest": origin.get("page", hashlib.sha256().hexdigest()), "versions": versions}
+    return {**document, "origin": {**origin}}
 
 
 def _arrays(target: Target) -> Iterator[dict[str, Any]]:

@@ -271,6 +271,8 @@ class Report:
             "verdict": "inconclusive" if verdict == "pass" and unfinished else verdict,
             "sentence": outcome(self.op.name, entries, not_run) if entries else nothing,
             "seed": self.options.seed,
+            "modes": [*(self.options.modes or self.op.modes)],
+            "devices": [*self.options.devices],
             "points": sum(entry.points for entry in entries),
             "evaluations": sum(entry.evaluations for entry in entries),
             "seconds": round(sum(entry.seconds for entry in entries), 6),

@@ -21,6 +21,8 @@ VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 WIDTH_OF_BAR = 60
 # A step that has run for so long is named. The progress of such a step comes again every ten seconds.
 LONG_S = 9.0
+# The most ops that a line names.
+MOST_NAMED = 8
 OF_DERIVATIVES, DIGITS = ("derivative", "second"), (10, 5)
 WORDS = {"pass": "passed", "fail": "failed", "error": "broke off"}
 
@@ -81,7 +83,7 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Out
 
 def line(report: Report) -> str:
     """Return the line for one op."""
-    parts = [counts(report), *judged(report), f"{report.seconds:.2f} s"]
+    parts = [counts(report), *judged(report), f"{report.seconds:.2f} s", *([report.page] if report.page else [])]
     return f"{report.op}: {report.verdict} ({'; '.join(parts)})"
 
 
@@ -101,6 +103,17 @@ def judged(report: Report) -> Iterator[str]:
     found["inconclusive"] = points - sum(part.compared for part in parts)
     if parts:
         yield "derivatives: " + ", ".join(f"{count} {what}" for what, count in found.items() if count)
+
+
+def settings(reports: Sequence[Report]) -> Iterator[str]:
+    """Yield what the ops were checked with, each setting once, with the ops that it holds for if there are several."""
+    found = dict[str, list[str]]()
+    for report in reports:
+        if report.origin:
+            found.setdefault(report.setting, []).append(report.op)
+    for setting, ops in found.items():
+        of = f": {', '.join(ops[:MOST_NAMED])}" + (f" and {len(ops) - MOST_NAMED} more" if ops[MOST_NAMED:] else "")
+        yield setting + (of if len(found) > 1 else "")
 
 
 def _record(outcome: Outcome, event: Event) -> None:
@@ -158,6 +171,8 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
         numbers += f", {summary.errors} {broken}" if summary.errors else ""
         numbers += f", {summary.unfinished} {unfinished}" if summary.unfinished else ""
         out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
+    for text in settings(outcome.reports):
+        out.print(styled(text, "dim"))
     if outcome.is_interrupted or outcome.lost:
         how = "interrupted" if outcome.is_interrupted else "ended early"
         out.print(styled(f"{how}: checked {len(outcome.reports)} of {counted(len(outcome.ops), 'op')}", "bold yellow"))

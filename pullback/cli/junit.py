@@ -23,6 +23,8 @@ def junit(reports: Sequence[Report], unavailable: Mapping[str, str], moved: Sequ
     differences = {difference.op: difference for difference in moved}
     for report in reports:
         suite = ET.SubElement(root, "testsuite", name=_text(report.op))
+        if report.origin:
+            suite.append(_properties(report))
         suite.extend(_case(report.op, check) for check in report.checks)
         if report.op in differences:
             suite.append(_against(differences[report.op]))
@@ -36,6 +38,16 @@ def junit(reports: Sequence[Report], unavailable: Mapping[str, str], moved: Sequ
     root.attrib.update(_counts(root, sum(report.seconds for report in reports)))
     ET.indent(root)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _properties(report: Report) -> ET.Element:
+    """Return what the op was checked with."""
+    several = {"modes": report.modes, "devices": report.devices}
+    found = {**report.origin, **{name: ", ".join(values) for name, values in several.items() if values}}
+    properties = ET.Element("properties")
+    for name, value in {**found, "seed": str(report.seed)}.items():
+        ET.SubElement(properties, "property", name=_text(name), value=_text(value))
+    return properties
 
 
 def _case(op: str, check: Check) -> ET.Element:

@@ -47,13 +47,14 @@ def watch(
 
 @dataclass
 class Watch:
-    """The checks of one command, and the verdicts of the last of each op, by check."""
+    """The checks of one command, the last verdicts on each op, by check, and what the last op was checked with."""
 
     out: Console
     checker: LocalChecks
     saves: Saves
     seed: int
     verdicts: dict[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    setting: str = ""
 
     def check(self, pages: Sequence[Path]) -> None:
         """Check pages and print what is found, until the next save."""
@@ -93,6 +94,9 @@ class Watch:
         now = {check: worst(report, check) for check in dict.fromkeys(entry.check for entry in report.checks)}
         before = self.verdicts.get(report.op)
         print_findings(self.out, [report])
+        if report.setting != self.setting:
+            self._print(report.setting, "skipped")
+            self.setting = report.setting
         news = f"; {differences(before, now)}" if before else ""
         self._print(f"{line(report)} after {_since(began)}{news}", report.verdict)
         self.verdicts[report.op] = {**(before or {}), **now}

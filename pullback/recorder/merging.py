@@ -49,6 +49,7 @@ class Recorded:
             "verdict": verdict,
             "sentence": outcome(self.target, [read(Check, entry) for entry in entries], ""),
             "scope": self._scope(seen, evaluations),
+            **_common(documents),
             "seed": seed,
             "points": sum(entry["points"] for entry in entries),
             "evaluations": evaluations,
@@ -83,6 +84,16 @@ class Recorded:
         lacks = f" {counted(len(self.unreadable), 'input')} left out: {self.unreadable[0]}." if self.unreadable else ""
         shown = self.checked[-1].document["scope"].partition(". ")[2] if self.checked else ""
         return f"{what}; {counted(evaluations, 'evaluation')}.{lacks} {shown}".rstrip()
+
+
+def _common(documents: Sequence[Document]) -> Document:
+    """Return what computed the numbers, where it is the same at all inputs."""
+    first = documents[0] if documents else {}
+    return {
+        name: first[name]
+        for name in ("origin", "modes", "devices")
+        if name in first and all(each.get(name) == first[name] for each in documents)
+    }
 
 
 def _merged(group: Sequence[tuple[int, Document]], seen: int, inputs: int) -> Document:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback import __version__
 from pullback.counted import counted
 from pullback.documents import written
 from pullback.dtypes import Array
@@ -178,6 +179,7 @@ class ServerReport:
             "verdict": verdict,
             "sentence": outcome(self.target, self.entries, f"not run: {', '.join(left)}" if left else ""),
             "scope": self._scope(),
+            "origin": {"version": __version__},
             "seed": self.seed,
             "points": sum(entry.points for entry in self.entries),
             "evaluations": self.done,

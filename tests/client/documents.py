@@ -68,6 +68,14 @@ def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+SETTING: dict[str, Any] = {
+    "origin": {"version": "0.4.0", "tensorflow": "2.21.0", "page": "9f86d081884c7d65" * 4},
+    **{"modes": ["graph", "eager"], "devices": ["cpu", "gpu:0"], "seed": 7},
+}
+"""What a report says of how the op was checked."""
+SHOWN_SETTING = "Pullback 0.4.0, TensorFlow 2.21.0, modes graph, eager, cpu, gpu:0, seed 7"
+
+
 def stream(*reports: dict[str, Any], unavailable: dict[str, str] | None = None) -> list[dict[str, Any]]:
     ops, verdicts = [report["op"] for report in reports], [report["verdict"] for report in reports]
     missing = [{"op": op, "reason": reason} for op, reason in (unavailable or {}).items()]

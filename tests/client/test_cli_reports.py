@@ -20,6 +20,8 @@ from tests.client.documents import (
     JUDGED,
     LATE,
     PASSING,
+    SETTING,
+    SHOWN_SETTING,
     WORST,
     check,
     places,
@@ -44,6 +46,20 @@ def test_each_op_is_a_line() -> None:
         "1 passed, 0 failed, 0 inconclusive of 1 op in 31.2 s\n"
     )
     assert output(PASSING, quiet=True) == "not checked, since unavailable: gone: no library\n"
+
+
+def test_what_the_ops_were_checked_with_is_told_once() -> None:
+    one, two = PASSING | SETTING, report("other", check()) | SETTING
+    lines = output(one, two).splitlines()
+    assert [line.endswith("s; page 9f86d081884c)") for line in lines[:2]] == [True, True]
+    assert lines[-1] == SHOWN_SETTING
+    assert output(one, two).count("Pullback 0.4.0") == 1
+    changed = two | {"origin": SETTING["origin"] | {"version": "0.5.0"}}
+    assert output(one, changed).splitlines()[-2:] == [
+        f"{SHOWN_SETTING}: square",
+        f"{SHOWN_SETTING.replace('0.4.0', '0.5.0')}: other",
+    ]
+    assert "seed" not in output(one, quiet=True)
 
 
 def test_a_failure_shows_both_numbers() -> None:

@@ -12,7 +12,18 @@ from pullback.baselines import Difference, Move
 from pullback.html.page import page
 from pullback.html.plots import bars_off, beside, distances
 from pullback.html.tree import markup
-from tests.client.documents import BROKEN, FAILING, INCONCLUSIVE, LATE, PASSING, WORST, check, report
+from tests.client.documents import (
+    BROKEN,
+    FAILING,
+    INCONCLUSIVE,
+    LATE,
+    PASSING,
+    SETTING,
+    SHOWN_SETTING,
+    WORST,
+    check,
+    report,
+)
 
 VOID = {"meta", "br"}
 
@@ -48,6 +59,11 @@ def read(*documents: dict[str, Any], **options: Any) -> Page:
 
 def text(found: Page) -> str:
     return " ".join(" ".join(found.texts).split())
+
+
+def test_a_report_says_what_the_op_was_checked_with() -> None:
+    assert text(read(PASSING | SETTING)).count(f"page 9f86d081884c, {SHOWN_SETTING}") == 1
+    assert "page" not in text(read(PASSING))
 
 
 def test_a_page_has_all_ops_and_the_failures_first() -> None:

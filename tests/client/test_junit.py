@@ -8,7 +8,7 @@ import pytest
 from pullback import reports
 from pullback.baselines import Difference, Move
 from pullback.cli.junit import junit
-from tests.client.documents import BROKEN, FAILING, LATE, PASSING, check, report
+from tests.client.documents import BROKEN, FAILING, LATE, PASSING, SETTING, check, report
 
 
 def test_junit_can_be_parsed() -> None:
@@ -27,6 +27,15 @@ def test_junit_can_be_parsed() -> None:
     assert root[2][1][0].attrib["message"].startswith("inconclusive: ")
     assert str(root[2][2][0].text).startswith("note: dy/dx: pass")
     assert {case.attrib["classname"] for case in root[0]} == {"pullback.square"}
+
+
+def test_junit_has_what_the_op_was_checked_with() -> None:
+    root = ET.fromstring(junit([reports.report(PASSING | SETTING)], {}))
+    assert {each.attrib["name"]: each.attrib["value"] for each in root.iter("property")} == {
+        **SETTING["origin"],
+        **{"modes": "graph, eager", "devices": "cpu, gpu:0", "seed": "7"},
+    }
+    assert root[0].attrib["tests"] == "2"
 
 
 def test_junit_counts_faults_of_the_checker() -> None:

@@ -1,5 +1,6 @@
 """Gradient checks over HTTP: reports, event streams, and supplied gradients."""
 
+import hashlib
 import json
 import re
 import threading
@@ -13,6 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from app.execution import check_limiter
+from pullback import __version__
+from pullback.service_folder import SERVICE
 from tests.conftest import Serve, Service
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S
@@ -42,6 +45,13 @@ CHECKS = [
 ]
 # Reports name a file of an op only by its folder.
 SECRET_PATH = re.compile(r"/(?:home|usr|tmp|secret|site-packages)/|\w+/\w+/\w+\.py")
+OPS = SERVICE / "ops"
+GRAPH: dict[str, Any] = {
+    "inputs": [{"name": "x"}],
+    "nodes": [{"name": "squared", "op": "square", "inputs": {"x": "x"}}],
+    "outputs": {"y": "squared"},
+    "examples": [{"name": "one", "inputs": {"x": [1.0]}}],
+}
 LINES = {**JSON, "accept": "application/x-ndjson"}
 
 
@@ -194,6 +204,22 @@ def test_tolerances_widen_the_bars(plugged: httpx.Client) -> None:
 )
 def test_an_invalid_request_is_refused(client: httpx.Client, body: dict[str, Any], loc: list[Any]) -> None:
     assert fault(post(client, "square", "check", **body))["loc"] == loc
+
+
+def test_every_report_says_what_was_checked(client: httpx.Client, schemas: dict[str, Any]) -> None:
+    options = {"checks": ["value"], "modes": ["eager"], "dtypes": ["float32"], "seed": 5}
+    posted = client.post("/v1/graphs", json=GRAPH).json()["name"]
+    streamed = [event["report"] for event in stream(client, ops=["square"], **options) if event["event"] == "report"]
+    page = hashlib.sha256((OPS / "square.py").read_bytes()).hexdigest()
+    for name in ("square", "square.vjp", posted):
+        found = report(client, name, **options)
+        validate(schemas, "CheckAnswer", found)
+        assert (found["op"], found["modes"], found["devices"], found["seed"]) == (name, ["eager"], ["cpu"], 5)
+        assert found["origin"]["version"] == __version__
+        assert found["origin"]["tensorflow"] == client.get("/health/ready").json()["tensorflow"]
+        assert found["origin"].get("page") == (None if name == posted else page)
+        assert ("nodes" in found["origin"]) == (name == posted)
+    assert [entry["origin"] for entry in streamed] == [report(client, "square", **options)["origin"]]
 
 
 def test_all_errors_are_problem_documents(client: httpx.Client) -> None:

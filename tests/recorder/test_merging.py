@@ -8,6 +8,7 @@ from pullback.documents import written
 from pullback.gradcheck.verdict import Finding, Subject, Verdict, worst_of
 from pullback.recorder.merging import Checked, Recorded
 from pullback.reports import report
+from tests.client.documents import SETTING
 
 
 def checked(number: int, verdict: Verdict, relative: float = 0.0) -> Checked:
@@ -37,6 +38,14 @@ def test_the_worst_input_of_a_check_is_reported(order: tuple[int, ...]) -> None:
         "4 inputs of 40 requests, drawn at random, 1 of them while requests came;"
     )
     assert found.document["scope"].endswith("They show.")
+
+
+def test_a_report_says_what_computed_an_op_where_it_is_the_same_at_all_inputs() -> None:
+    points = [checked(7, "pass"), checked(9, "pass")]
+    points[0].document.update(SETTING)
+    points[1].document.update(SETTING, devices=["gpu:0"])
+    found = report(Recorded("pullback+http://a/op", points).document(40, 3, {}))
+    assert (found.origin, found.modes, found.devices) == (SETTING["origin"], SETTING["modes"], [])
 
 
 def test_checks_that_broke_off_are_no_success() -> None:

@@ -42,9 +42,10 @@ export class Verdict {
     this.cancel = make("button", { type: "button", hidden: true, onclick: () => this.running.abort() }, "Cancel");
     this.bar = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of the check" });
     this.state = make("p", { role: "status", class: "verdict-line" }, "A check takes some seconds.");
+    this.setting = make("p", { class: "muted" });
     this.table = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of checks", hidden: true });
     this.list = make("div", { class: "findings" });
-    this.root = make("div", {}, make("div", { class: "fields" }, this.button, this.cancel, this.bar), this.state, this.table, this.list);
+    this.root = make("div", {}, make("div", { class: "fields" }, this.button, this.cancel, this.bar), this.state, this.setting, this.table, this.list);
     /** @type {Finding[]} */
     this.findings = [];
     this.current = "";
@@ -69,6 +70,7 @@ export class Verdict {
     this.hasBegun = true;
     this.#busy(true);
     this.#say("The check has begun.", "");
+    this.setting.textContent = "";
     this.#draw();
     try {
       const body = { ops: [this.contract.name], findings: true };
@@ -103,6 +105,7 @@ export class Verdict {
       this.findings.push(event.finding);
     } else if (event.event === "report") {
       this.findings = event.report.checks;
+      this.setting.textContent = settingOf(event.report);
       this.#say(`${event.report.verdict.toUpperCase()} – ${event.report.sentence}`, event.report.verdict);
     } else if (event.event === "error") {
       this.#say(event.problem.detail, "fail");
@@ -163,6 +166,17 @@ export class Verdict {
       finding.reproduce && make("pre", { class: "code", tabindex: "0" }, finding.reproduce),
     );
   }
+}
+
+/**
+ * Return what an op was checked with.
+ *
+ * @param {{ origin: Record<string, string>, modes: string[], devices: string[], seed: number }} report
+ */
+function settingOf({ origin, modes, devices, seed }) {
+  const page = origin.page ? [`page ${origin.page.slice(0, 12)}`] : [];
+  const versions = `Pullback ${origin.version}, TensorFlow ${origin.tensorflow}`;
+  return [...page, versions, `modes ${modes.join(", ")}`, ...devices, `seed ${seed}`].join(", ");
 }
 
 /**

@@ -8,6 +8,8 @@ from app.errors import clip
 from app.routes.mcp.summaries import fitting
 from app.routes.native.nonfinite import spell_nonfinite
 
+# What was checked, with what, and how much.
+SETTING = ("origin", "modes", "devices", "seed", "points", "evaluations", "seconds")
 # The findings that are shown, the worst first; those that pass are only counted.
 ORDER = ("fail", "error", "inconclusive")
 # How many findings are shown, and how much of a sentence, until the document is short enough.
@@ -32,7 +34,7 @@ def verdict_document(report: Mapping[str, Any], rest: Mapping[str, Any]) -> byte
                 "unfinished": report["unfinished"],
                 "findings": shown,
                 "left_off": len(bad) + len(notes) - len(shown),
-                **{name: report[name] for name in ("seed", "points", "evaluations", "seconds")},
+                **{name: report[name] for name in SETTING},
                 "whole": rest,
             }
         )

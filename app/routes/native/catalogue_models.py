@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.routes.native.check_models import Verdict
+from app.routes.native.check_models import Origin, Verdict
 from ops import Batching, Mode
 
 ClaimKind = Literal["derivative", "surrogate", "formula"]
@@ -58,10 +58,7 @@ class OpVerdict(BaseModel):
     seed: int = Field(description="The seed of the check.")
     devices: list[str] = Field(description="The devices that it ran on.")
     modes: list[str] = Field(description="The modes that it ran in.")
-    origin: dict[str, str] = Field(
-        description="The version of Pullback and of TensorFlow, and the digests (SHA-256) of the page, of its library, "
-        "of the modules beside it, of its parameters, and of the nodes of a graph."
-    )
+    origin: Origin
 
 
 class ListedOp(OpSummary):

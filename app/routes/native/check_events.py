@@ -5,18 +5,16 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from app.errors import Overloaded, PullbackError, wrong
 from app.execution.check_steps import Limits, OpChecks
 from app.execution.engine import Engine
-from app.gradcheck import record
 from app.gradcheck.job import Job
 from app.gradcheck.options import Options
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.places import merge
-from app.gradcheck.report import Report, Step
+from app.gradcheck.report import Step
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from ops import FLOATS, Op
 from pullback.documents import written
@@ -145,18 +143,12 @@ class _Run:
             await put(event)
         self._done[checks.job.op] = len(steps)
         self._pace.leave(checks.report)
-        page = self._engine.registry.pages.get(self._engine.owner(checks.job.op))
-        report = await asyncio.to_thread(_document, checks.report, page)
-        await self._engine.note(checks.job, report)
+        report = await self._engine.document(checks.job, checks.report)
         await put({"event": "report", "report": report})
 
     @property
     def _left_s(self) -> float | None:
         return None if self._pace.left_s is None else round(self._pace.left_s, 1)
-
-
-def _document(report: Report, page: Path | None) -> Event:
-    return record.with_origin(report.document(), page)
 
 
 class _Found:

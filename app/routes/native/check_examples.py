@@ -30,7 +30,9 @@ _FAILED: dict[str, Any] = {
 }
 _COVERED: dict[str, Any] = {"check": "derivative", "order": 1, "dtype": "float64", "points": 259, "compared": 259}
 _COVERED["digits"] = {}
+_ORIGIN = {"version": "0.4.0", "tensorflow": "2.21.0", "page": "9f86d081884c7d65"}
 _REPORT: dict[str, Any] = {
+    **{"origin": _ORIGIN, "modes": ["graph"], "devices": ["cpu"]},
     **{"op": "cube", "verdict": "fail", "sentence": "cube: 1 of 1 check failed: derivative", "seed": 0, "points": 259},
     **{"evaluations": 31598, "seconds": 0.2, "unfinished": 0, "coverage": [_COVERED], "checks": [_FAILED]},
 }

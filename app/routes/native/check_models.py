@@ -17,6 +17,13 @@ EntryVerdict = Literal["pass", "fail", "error", "inconclusive", "skipped"]
 Number = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Field(title="Number")]
 CheckName = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*CHECKS]))]
 FloatDtype = Annotated[str, GetPydanticSchema(lambda source, handler: literal_schema([*FLOATS, *COMPLEX]))]
+Origin = Annotated[
+    dict[str, str],
+    Field(
+        description="What computed it: the version of Pullback and of TensorFlow, and the digests (SHA-256) of the "
+        "page, of its library, of the modules beside it, of its parameters, and of the nodes of a graph."
+    ),
+]
 Dtypes = Annotated[list[FloatDtype], Field(min_length=1, max_length=len(FLOATS))]
 
 
@@ -188,6 +195,9 @@ class CheckAnswer(OperationAnswer):
     op: str
     verdict: Verdict
     sentence: str
+    origin: Origin
+    modes: list[str] = Field(description="The modes that were checked.")
+    devices: list[str] = Field(description="The device that was checked, and those that were compared with it.")
     seed: int
     points: int
     evaluations: int
