@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs format lock committed licences release clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -167,6 +167,9 @@ build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
 build/docs/.installed-$(MINOR): requirements/docs.txt | $(VENV)/.made-$(MINOR)
 	$(call MAKE_ENVIRONMENT)
 
+build/tutorials/.installed-$(MINOR): requirements/tutorials.txt | $(VENV)/.made-$(MINOR)
+	$(call MAKE_ENVIRONMENT)
+
 build/release/.installed-$(MINOR): requirements/release.txt | $(VENV)/.made-$(MINOR)
 	$(call MAKE_ENVIRONMENT)
 
@@ -187,6 +190,12 @@ docs: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/docs/.installed-$
 	@rm -rf build/site-pages; $(VENV)/bin/python -m website.reference build/site-pages
 	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs --quiet build --config-file website/mkdocs.yml
 	@echo "Open build/site/index.html; it needs no server."
+
+# Which notebooks, by default all: make tutorials NAMES="sampler forces"
+NAMES :=
+TUTORIALS := pymc jax torch ase
+tutorials: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/tutorials/.installed-$(MINOR) $(TUTORIALS:%=build/frameworks/%/.installed-$(MINOR)) ## run the notebooks of docs/tutorials, and keep their outputs
+	@build/tutorials/bin/python website/tutorials.py $(NAMES)
 
 docker-test: $(VENV)/.installed-dev $(VENV)/bin/pullback ## build the images, and test the service in containers
 	$(IMAGE) --target cpu --tag pullback:cpu .
@@ -307,7 +316,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu dev bench gpu deploy ray docs release; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu dev bench gpu deploy ray docs release tutorials; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done

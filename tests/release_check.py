@@ -112,7 +112,8 @@ STEPS = (
     Step("docker", docker_test),
     Step("python3.12", on_python("3.12")),
     Step("python3.13", on_python("3.13")),
-    # They write the tables of the docs, which belong to a commit then.
+    # They write the notebooks and the tables of the docs, which belong to a commit then.
+    Step("tutorials", make("tutorials")),
     Step("bench", make("bench")),
     Step("bench-ops", make("bench-ops")),
     Step("bench-against", make("bench-against")),

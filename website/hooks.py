@@ -58,7 +58,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         uri = uri if inside else f"{OUTSIDE}/{uri}"
         return f"{is_image}[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri))}{anchor or ''})"
 
-    return markdown if page.file.src_uri.startswith("reference/") else LINK.sub(moved, markdown)
+    return markdown if page.file.src_uri.startswith(("reference/", "tutorials/")) else LINK.sub(moved, markdown)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -1,4 +1,4 @@
-"""Write pages of the site from the service: ``python website/reference.py FOLDER``."""
+"""Write pages of the site from the service: ``python -m website.reference FOLDER``."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,9 @@ import click
 import typer
 
 from app.main import create_app
+from ops import discover
 from pullback.cli.commands import app as commands
+from website.op_pages import op_reference
 
 Schema = Mapping[str, Any]
 
@@ -83,6 +85,7 @@ def main(folder: Path) -> None:
     """Write the pages."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "http.md").write_text("\n".join(routes(create_app().openapi())), encoding="utf-8")
+    (folder / "ops.md").write_text("\n".join(op_reference(discover(()))), encoding="utf-8")
     lines = help_of(typer.main.get_command(commands), "pullback")
     (folder / "commands.md").write_text("# Commands\n\n" + "\n".join(lines), encoding="utf-8")
 
