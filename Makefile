@@ -121,8 +121,8 @@ FRAMEWORKS := jax torch tensorflow pytensor
 test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX, PyTorch, TensorFlow and PyTensor
 	$(VENV)/bin/python -m tests.frameworks build/frameworks $(FRAMEWORKS)
 
-test-frameworks-full: FRAMEWORKS += pymc openmdao casadi ase
-test-frameworks-full: ## the same, plus PyMC's sampler, OpenMDAO, CasADi and ASE
+test-frameworks-full: FRAMEWORKS += pymc openmdao casadi ase philote
+test-frameworks-full: ## the same, plus PyMC's sampler, OpenMDAO, CasADi, ASE and Philote
 	$(MAKE) test-frameworks FRAMEWORKS="$(FRAMEWORKS)"
 
 framework-environments:

@@ -77,6 +77,7 @@ DEFERRED = {
     "pullback.arrays": {"ml_dtypes"},
     "pullback.asyncio_connection": {"pullback.httpx_transport.AsyncioHttpx"},
     "pullback.blocking_connection": {"pullback.httpx_transport.BlockingHttpx"},
+    "pullback.cli.philote": {"pullback.philote.Discipline", "pullback.philote.serve"},  # gRPC
     "pullback.cli.saves": {"watchfiles.watch"},
     "pullback.ops._models": {"*"},  # Keras
     "pullback.ops._pages": {"*"},  # the pages of ops

@@ -28,6 +28,7 @@ from pullback.cli.key import new
 from pullback.cli.native import native
 from pullback.cli.new_page import new_page
 from pullback.cli.options import Json, OpName, Timeout, Url, client
+from pullback.cli.philote import philote
 from pullback.cli.record import record
 from pullback.cli.serve import run_doctor, run_service
 from pullback.cli.skill import skill
@@ -196,5 +197,6 @@ app.command(short_help="Evaluate an op or a derivative.")(call)
 app.command(short_help="Check the gradients of ops.")(check)
 app.command(short_help="Check a server at an application's inputs.")(record)
 app.command(short_help="Compute forces for i-PI.")(ipi)
+app.command(short_help="Serve an op to clients of Philote.")(philote)
 app.command(short_help="Check pages at every save.")(watch)
 app.command(short_help="Compare your gradients with an op's.")(verify)

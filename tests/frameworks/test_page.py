@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 PAGES = {
     "openmdao": ("solvers.md",),
     "casadi": ("solvers.md",),
+    "philote": (),  # test_philote.py runs it, with a server
     "ase": ("forces.md",),
     "jax": (PAGE.name, "explain-a-model.md"),
 }
