@@ -114,6 +114,7 @@ STEPS = (
     Step("python3.13", on_python("3.13")),
     # They write the notebooks and the tables of the docs, which belong to a commit then.
     Step("tutorials", make("tutorials")),
+    Step("recording", make("recording")),
     Step("bench", make("bench")),
     Step("bench-ops", make("bench-ops")),
     Step("bench-against", make("bench-against")),

@@ -14,8 +14,11 @@ import pytest
 from tests.conftest import READY, ROOT
 from tests.docs.test_docs import README, blocks, differences, needs_curl, run, text_of
 from tests.patience import PATIENCE_S
+from website.recording import COMMANDS
 
 MAX_LINES = 150
+RECORDING = ROOT / "docs" / "recording.svg"
+SVG = "{http://www.w3.org/2000/svg}"
 INSTALL, ACTIVATE, NEW, CHECK, SERVE = [line.partition("#")[0].strip() for line in blocks(README, "sh")[0].splitlines()]
 PICTURE = re.compile(r'(?:!\[[^\]]*\]\(|<img src=")([^)"]+)')
 # Durations, and the worst number in error bars, differ between machines.
@@ -81,11 +84,31 @@ def url(folder: Path) -> Iterator[str]:
         process.communicate(timeout=PATIENCE_S)
 
 
+def recorded() -> list[tuple[str, str]]:
+    """Return the commands of the recorded terminal, and the lines that each has printed, joined."""
+    lines = ["".join(line.itertext()) for line in ElementTree.parse(RECORDING).iter(f"{SVG}text")]
+    found = "\n".join(lines).removeprefix("$ ").split("\n$ ")
+    return [(command, " ".join(printed.split())) for command, _, printed in (part.partition("\n") for part in found)]
+
+
+def masked(output: str) -> str:
+    """Return an output as one line, without its numbers."""
+    return NUMBER.sub("#", " ".join(output.split()))
+
+
+def test_the_recorded_terminal_has_the_commands_and_stands_still_for_those_who_want_that() -> None:
+    assert [command for command, _ in recorded()] == [command for command, _ in COMMANDS]
+    assert all(printed for _, printed in recorded())
+    style = RECORDING.read_text(encoding="utf-8").split("<style>")[1].split("</style>")[0]
+    assert style.index("prefers-reduced-motion: no-preference") < style.index("animation")
+    assert f"({RECORDING.relative_to(ROOT)})" in text_of(README)
+
+
 @pytest.mark.slow
 @needs_curl
 def test_requests_are_answered_as_on_the_page(url: str) -> None:
     assert differences(README, url) == []
-    [program], output = blocks(README, "python"), blocks(README, "text")[1]
+    [program], output = blocks(README, "python"), blocks(README, "text")[0]
     assert run([sys.executable, "-W", "error", "-c", program], url) == output
     [plot] = re.findall(r"<http://127\.0\.0\.1:8000(/explore/\w+)>", text_of(README))
     assert httpx.get(f"{url}{plot}").status_code == 200
@@ -93,14 +116,17 @@ def test_requests_are_answered_as_on_the_page(url: str) -> None:
 
 @pytest.mark.slow
 def test_checks_print_what_is_on_the_page(folder: Path) -> None:
-    right, _, wrong = blocks(README, "text")
+    _, wrong = blocks(README, "text")
     code, output = shell(CHECK, folder)
-    assert (code, NUMBER.sub("#", output)) == (0, NUMBER.sub("#", right))
+    assert code == 0
+    check_of_right, check_of_wrong = (printed for command, printed in recorded() if CHECK in command)
+    assert masked(output).startswith(masked(check_of_right))
     [change] = re.findall(r"let `vjp` return `([^`]*)`", text_of(README))
     page = folder / "my_ops" / "cube.py"
     page.write_text(page.read_text().replace("return 3 * x * x * dy", f"return {change}"))
     code, output = shell(CHECK, folder)
     assert code == 1
+    assert masked(output).startswith(masked(check_of_wrong))
     assert NUMBER.sub("#", wrong) in NUMBER.sub("#", output)
     assert "all are 1.1 times what they should be" in wrong
     assert "all are 1.1 times what they should be" in output
