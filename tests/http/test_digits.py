@@ -111,6 +111,31 @@ def test_in_binary_uncertainties_have_the_paths_of_the_numbers(client: httpx.Cli
     assert not metadata
 
 
+def test_a_graph_rounds_as_its_nodes_do(client: httpx.Client) -> None:
+    """A posted graph of one op is about as uncertain as the op, and the error of a node reaches what cancels it."""
+
+    def graph(*nodes: tuple[str, str, dict[str, Any]]) -> str:
+        document = {
+            "inputs": [{"name": "x", "shape": ["N"]}],
+            "nodes": [{"name": name, "op": op, "inputs": inputs} for name, op, inputs in nodes],
+            "outputs": {"y": nodes[-1][0]},
+        }
+        return client.post("/v1/graphs", json=document).raise_for_status().json()["name"]
+
+    soft = ("soft", "log1pexp", {"x": "x"})
+    alone, shifted = graph(soft), graph(soft, ("less", "subtract", {"a": "soft", "b": {"constant": 20.0}}))
+    for operation in ("forward", "vjp"):
+        body: dict[str, Any] = {"inputs": {"x": [20.0]}, "dtype": "float64"}
+        of_graph = uncertainty(client, alone, operation, **body)
+        for name, (number, off) in uncertainty(client, "log1pexp", operation, **body).items():
+            assert number == of_graph[name][0]
+            assert off / 10 < of_graph[name][1] < 10 * off  # each from four random runs
+    # exp(-20) is what is left of 20 + exp(-20), whose last bit is 3.6e-15.
+    number, off = uncertainty(client, shifted, "forward", inputs={"x": [20.0]}, dtype="float64")["outputs/y"]
+    assert abs(number[0] - np.log1p(np.exp(-20.0))) <= off[0]
+    assert 1e-15 < off[0] < 1e-13
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_has_digits(client: httpx.Client, mode: str) -> None:
     for number, off in uncertainty(

@@ -86,6 +86,7 @@ TENSOR = {"name": "x", "shape": [2], "datatype": "FP64", "data": [1.0, 2.0]}
 REQUESTS = {
     "native": (VJP, BODY, {}),
     "binary answer": (VJP, BODY, {"accept": BINARY}),
+    "digits": (VJP, BODY | {"digits": True}, {}),
     "invalid": (VJP, {"inputs": {"x": ["a"]}}, {}),
     "checks": ("/v1/checks", {"ops": ["square"], "checks": ["contract"]}, {"accept": "application/x-ndjson"}),
     "UM-Bridge": ("/Evaluate", {"name": "square", "input": [[1.0, 2.0]], "config": {}}, {}),
