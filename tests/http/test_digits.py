@@ -125,7 +125,7 @@ def test_a_graph_rounds_as_its_nodes_do(client: httpx.Client) -> None:
     soft = ("soft", "log1pexp", {"x": "x"})
     alone, shifted = graph(soft), graph(soft, ("less", "subtract", {"a": "soft", "b": {"constant": 20.0}}))
     for operation in ("forward", "vjp"):
-        body: dict[str, Any] = {"inputs": {"x": [20.0]}, "dtype": "float64"}
+        body: dict[str, Any] = {"inputs": {"x": [20.0]}, "dtype": "float64", "mode": "graph"}
         of_graph = uncertainty(client, alone, operation, **body)
         for name, (number, off) in uncertainty(client, "log1pexp", operation, **body).items():
             assert number == of_graph[name][0]
