@@ -83,6 +83,7 @@ def test_saved_pages_are_served_and_the_others_stay(launch: Start, folder, tmp_p
     assert service.wait() == 0
 
 
+@pytest.mark.thorough
 def test_an_exported_model_is_served(launch: Start, tmp_path: Path) -> None:
     save_doubled(tmp_path / "models")
     shutil.copytree(tmp_path / "models" / "with_gradients", tmp_path / "ops" / "with_gradients")

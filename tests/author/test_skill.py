@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.author.conftest import Ran, pullback
 
 RIGHT, WRONG = "return dy / (1 + tf.abs(x)) ** 2", "return 1.09 * dy / (1 + tf.abs(x)) ** 2"
@@ -15,6 +17,7 @@ def checked(folder: Path, page: str) -> Ran:
     return pullback(folder, "pullback", "check", "softsign.py", *QUICK)
 
 
+@pytest.mark.thorough
 def test_the_page_of_the_skill_passes_and_a_mistake_in_it_fails(tmp_path: Path) -> None:
     skill = pullback(tmp_path, "pullback", "skill").out
     assert skill.startswith("---\nname: pullback\ndescription: ")

@@ -58,7 +58,9 @@ def run_alone(checkpoint: Any = None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["safe_norm", "softmax_cross_entropy", "self_adjoint_eig"])
+@pytest.mark.parametrize(
+    "name", ["safe_norm", "softmax_cross_entropy", pytest.param("self_adjoint_eig", marks=pytest.mark.thorough)]
+)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_directions_are_rows_of_a_call(name: str, count: int) -> None:
     """Products with several directions, and small matrices, are those of the map over directions."""

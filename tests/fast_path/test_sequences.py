@@ -41,6 +41,7 @@ def check_taken(both: Both, loop: Loop) -> None:
 BRIEF = [name for name, loop in LOOPS.items() if loop.names is not None and not name.endswith("float64")]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.thorough) for name in LOOPS]
 )

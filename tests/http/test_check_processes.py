@@ -262,14 +262,17 @@ def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: 
     with serve(OPS_PATH=str(folder)).client() as inside:
         for op, body in (
             ("square", {"seed": 7, "modes": ["graph"], "dtypes": ["float32"]}),
-            ("clip_gradient", {"checks": ["derivative", "second", "linearity"]}),
-            ("relu", {"inputs": {"x": [[0.0, -1.0], [2.0, 3.0]]}, "checks": ["derivative", "finite"]}),
+            ("clip_gradient", {"checks": ["derivative", "second", "linearity"], "modes": ["graph"]}),
+            (
+                "relu",
+                {"inputs": {"x": [[0.0, -1.0], [2.0, 3.0]]}, "checks": ["derivative", "finite"], "modes": ["graph"]},
+            ),
         ):
             assert json.dumps(untimed(check(client, op, **body))) == json.dumps(untimed(check(inside, op, **body)))
         deep = json.loads(400 * "[" + 400 * "]")
         for body in ({"inputs": {"x": [None]}}, {"attrs": {"k": 1}}, {"inputs": {"x": deep}}, {"attrs": {"k": deep}}):
             assert post(client, "square", "check", **body).json() == post(inside, "square", "check", **body).json()
-        body = json.dumps({"ops": ["square", "sign"], "checks": ["contract", "derivative"]})
+        body = json.dumps({"ops": ["square", "sign"], "checks": ["contract", "derivative"], "modes": ["graph"]})
         streams = [
             [json.loads(line) for line in one.post("/v1/checks", content=body, headers=LINES).text.splitlines()]
             for one in (client, inside)

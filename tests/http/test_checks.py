@@ -367,7 +367,7 @@ GARBAGE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_an_author_does_wrong_at_a_check_fails_this_op_alone(serve: Serve, tmp_path: Path) -> None:
     wrong = LATE | GARBAGE
     for name, lines in wrong.items():

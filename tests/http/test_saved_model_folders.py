@@ -82,6 +82,7 @@ def test_the_other_protocols(client: httpx.Client) -> None:
     assert_near(np.reshape(inferred["outputs"][0]["data"], (2, 3)), slopes)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_every_check_of_a_folder_without_a_service(folder: Path, tmp_path: Path) -> None:
     """A gradient that was saved and is not claimed fails; claimed, and not saved, both pass in all orders and modes."""

@@ -40,6 +40,7 @@ every_dtype = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.share(2)
 @every_dtype
 def test_forward_matches_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
@@ -73,6 +74,7 @@ def test_every_dtype_matches_the_widest(case: Case, dtype: str) -> None:
     agree(expected, answer(point, "gradients", along, case.order), dtype, f"{case} in {dtype}")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("case", "mode"), [pytest.param(case, mode, id=f"{case}-{mode}") for case in FIRST_CASES for mode in case.op.modes]
 )
@@ -126,6 +128,7 @@ BATCHED_CASES = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("case", "mode"), BATCHED_CASES)
 def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode) -> None:
     rng, point = case.rng, case.point(mode=mode)

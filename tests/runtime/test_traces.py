@@ -204,6 +204,7 @@ def test_an_executable_in_a_session_gives_the_same_bits():
     assert gradient(fresh, x, "xla", 3) == first
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_compiled_shapes_give_their_memory_back(monkeypatch):
     """The executables of a session end with it, and nothing keeps the graph."""
