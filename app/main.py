@@ -1,5 +1,6 @@
 """The application: FastAPI with a router for each API, behind the front door."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import cache, partial
@@ -40,6 +41,8 @@ from app.telemetry.prometheus import Metrics
 from ops import Registry
 from pullback import __version__
 
+TRACING = "app.telemetry.spans"
+"""The module that makes spans, and imports OpenTelemetry."""
 DESCRIPTION = """\
 TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
 
@@ -62,7 +65,8 @@ def create_app(
     keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
     budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops, checks)
     jobs = job_line(engine, settings)
-    log, shared = AccessLog(settings, metrics), dict[str, Any]({LIFECYCLE: engine.lifecycle})
+    tracing = import_module(TRACING).Spans() if settings.otel else None
+    log, shared = AccessLog(settings, metrics, tracing), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:
         shared[FAST_PATH] = fast_path
@@ -75,6 +79,8 @@ def create_app(
         del app
         async with running(engine, metrics, settings), jobs or nullcontext():
             yield shared
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
         title="Pullback",

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,8 @@ PROTOCOLS = {
 }
 """The modules of the other protocols: ``routes`` in each returns its router."""
 ANY = "*"
+OTEL, OTLP = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "http/protobuf"
+"""The packages of OpenTelemetry that traces need, and the only protocol of OTLP that they implement."""
 _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
 
@@ -140,6 +143,7 @@ class Settings(BaseSettings):
     log: Literal["text", "json"] = Field(default="text", description="Format of the log, one line per request.")
     metrics: bool = Field(default=True, description="Collect metrics and serve /metrics.")
     nv_metrics: bool = Field(default=False, description="Add Triton's names of metrics (nv_inference_*) to /metrics.")
+    otel: bool = Field(default=False, description="Export traces by OTLP, as OpenTelemetry's variables (OTEL_*) say.")
 
     @field_validator("ops_path", mode="before")
     @classmethod
@@ -184,6 +188,15 @@ class Settings(BaseSettings):
             raise ValueError("PULLBACK_TLS_CERT too")
         return key
 
+    @field_validator("otel")
+    @classmethod
+    def _check_otel(cls, is_on: bool) -> bool:
+        if is_on and (fault := _missing(*OTEL)):
+            raise ValueError(f"0, or the package {fault}, which is not installed: pip install 'pullback[otel]'")
+        if is_on and (protocol := _otlp_protocol()) not in ("", OTLP):
+            raise ValueError(f"0, or {OTLP} as OTEL_EXPORTER_OTLP_PROTOCOL, which is {protocol!r}")
+        return is_on
+
     @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can connect."""
@@ -193,6 +206,21 @@ class Settings(BaseSettings):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def _missing(*modules: str) -> str:
+    """Return the first of these modules that is not installed, empty if all are."""
+    for module in modules:
+        parents = module.split(".")
+        if any(find_spec(".".join(parents[:count])) is None for count in range(1, len(parents) + 1)):
+            return module
+    return ""
+
+
+def _otlp_protocol() -> str:
+    """Return the protocol that the environment chooses for traces, empty for the default."""
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    return next((os.environ[name].strip().lower() for name in names if os.environ.get(name, "").strip()), "")
 
 
 def _matching(pattern: re.Pattern[str], items: tuple[str, ...], expected: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pullback.calls import Call, Content
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
+from pullback.trace_context import trace_headers
 from pullback.urls import Url
 
 IDLE_S = 30.0
@@ -68,7 +69,8 @@ class Requests:
         path, lines = self._fixed
         deadline = "" if limit.seconds is None else _lines(limit.headers())
         own = _content_lines(call.content) + (_lines(dict(call.headers)) if call.headers else "")
-        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}\r\n".encode("ascii")
+        trace = _lines(trace_headers(self._address.headers))
+        return f"{call.method} {path}{call.path} HTTP/1.1\r\n{lines}{own}{deadline}{trace}\r\n".encode("ascii")
 
 
 def is_small(head: bytes, body: Body) -> bool:

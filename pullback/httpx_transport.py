@@ -15,6 +15,7 @@ from pullback.failures import cannot_connect, failure
 from pullback.http1 import IDLE_S
 from pullback.limits import Limit
 from pullback.responses import Response
+from pullback.trace_context import trace_headers
 from pullback.transport import NextChunk, Transport, complete
 
 
@@ -35,7 +36,8 @@ class Httpx(Transport):
 
     def _options(self, call: Call[Any], limit: Limit) -> dict[str, Any]:
         """Return the arguments of a request, without content and timeout."""
-        headers = {**self._address.headers, **call.content.headers(), **dict(call.headers), **limit.headers()}
+        own = {**call.content.headers(), **dict(call.headers), **limit.headers()}
+        headers = {**self._address.headers, **own, **trace_headers(self._address.headers)}
         url = f"{str(self._address.location).rstrip('/')}{call.path}"
         return {"method": call.method, "url": url, "headers": headers}
 

@@ -36,7 +36,7 @@ from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
 from app.settings import MB, Settings
 from app.stored.parameters import ParameterSets
-from app.telemetry.counters import not_recorded
+from app.telemetry.counters import CounterTable, not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
 from app.telemetry.triton_names import TritonRegistry
@@ -133,7 +133,7 @@ def build(
         settings.checks_s,
         settings.check_op_s,
         settings.check_work,
-        metrics.counters if metrics else not_recorded,
+        metrics.counters if metrics else CounterTable().of if settings.otel else not_recorded,
         lifecycle,
         CheckLimiter(settings.checks),
         pool,

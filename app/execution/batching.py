@@ -25,6 +25,7 @@ from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import NOT_RECORDED, Counters
+from app.telemetry.stage_times import CURRENT
 
 logger = logging.getLogger("pullback")
 
@@ -85,7 +86,7 @@ class Batches:
 
             return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
         future = asyncio.get_running_loop().create_future()
-        member = WaitingEvaluation(evaluation, owner, deadline, future, counters)
+        member = WaitingEvaluation(evaluation, owner, deadline, future, counters, CURRENT.get())
         self.put(Alike(batch_key, packing), member)
         self._schedule()
         try:
@@ -95,7 +96,7 @@ class Batches:
             if member.on_release is not None:
                 member.on_release()
             if not member.has_begun:
-                counters.gave_up(member.arrived)
+                counters.spent("queue", member.arrived, time.perf_counter())
             del member, future
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
@@ -175,7 +176,7 @@ class Batches:
         finally:
             ended = time.perf_counter()
             if is_run:
-                counters.batched([began], began, ended)
+                counters.batched([began], began, ended, [CURRENT.get()])
             if ended - began > INLINE_S:
                 Batches._note(*evaluation.packed, ended - began)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,7 +117,8 @@ class _Run:
                 case Left(position, has_ended, cure, seconds):
                     steps[position].has_ended, steps[position].cure = has_ended, cure
                     self.checks.counters.executions += 1
-                    self.checks.counters.seconds["compute"] += seconds
+                    ended = time.perf_counter()
+                    self.checks.counters.spent("compute", ended - seconds, ended)
                     until = limits.until
                 case Done(error):
                     if error is not None:

@@ -13,17 +13,22 @@ from app.execution.members import PATIENCE_S, Call
 from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
 from app.telemetry.counters import Counters
+from app.telemetry.stage_times import StageTimes
 
 
 @dataclass(eq=False, slots=True)
 class WaitingEvaluation:
-    """An evaluation, the future of its caller, and once it has run its ``outcome`` or its ``error``."""
+    """An evaluation, the future of its caller, and once it has run its ``outcome`` or its ``error``.
+
+    ``times`` are those of its request, if that is traced.
+    """
 
     evaluation: Evaluation[Any]
     owner: str
     deadline: float
     future: asyncio.Future[KeyedArrays]
     counters: Counters
+    times: StageTimes | None
     arrived: float = field(default_factory=time.perf_counter)
     has_begun: bool = False
     outcome: KeyedArrays | None = None
@@ -103,7 +108,8 @@ class EvaluationCall(Call[WaitingEvaluation]):
             are_together = self._run_together(waiting)
             ended = time.perf_counter()
             self.seconds = ended - began if are_together and len(waiting) == len(self.members) else 0.0
-            waiting[0].counters.batched([member.arrived for member in waiting], began, ended)
+            arrivals, members = [member.arrived for member in waiting], [member.times for member in waiting]
+            waiting[0].counters.batched(arrivals, began, ended, members)
 
     def finish(self) -> None:
         """Set the results of the futures."""

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from app.errors import Overloaded, too_late
@@ -28,6 +29,7 @@ from app.runtime.cancellation import Checkpoint
 from app.runtime.trace_entry import RETRY_S
 from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive
 from app.telemetry.counters import NOT_RECORDED, Counters
+from app.telemetry.stage_times import CURRENT, StageTimes
 from ops import Mode
 
 Result = TypeVar("Result")
@@ -84,7 +86,8 @@ class Scheduler:
         ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no more of the owner's work may
         wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and the errors of ``work``.
         """
-        ticket = self.submit(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
+        submit = partial(self.submit, deadline=deadline, owner=owner, counters=counters, times=CURRENT.get())
+        ticket = submit(work, queue=queue)
         del work
         try:
             while True:
@@ -93,7 +96,7 @@ class Scheduler:
                         return await asyncio.wrap_future(ticket.future)
                 except NotTraced:
                     work = ticket.work
-                    ticket = self.submit(work, queue="compile", deadline=deadline, owner=owner, counters=counters)
+                    ticket = submit(work, queue="compile")
                     del work
         except TimeoutError:
             raise too_late() from None
@@ -113,13 +116,15 @@ class Scheduler:
         deadline: float,
         owner: str,
         counters: Counters = NOT_RECORDED,
+        times: StageTimes | None = None,
     ) -> Ticket:
         """Queue ``work(checkpoint)`` and return its ticket, whose future gets the result, or ``NotTraced``.
 
+        ``times`` are those of its request, if that is traced.
         A caller that waits no more, at the latest at the deadline, abandons the ticket. Raises ``Overloaded``, also if
         the work must be traced, and too many traces of its op are late, or of all ops.
         """
-        ticket = Ticket(work, queue, deadline, owner, counters)
+        ticket = Ticket(work, queue, deadline, owner, counters, times=times)
         with self._lock:
             if queue in THREADS:
                 self._refuse_late(queue, op_of(owner))

@@ -12,6 +12,7 @@ from app.runtime.cancellation import Checkpoint, Interruptible
 from app.runtime.trace_entry import LATE_S
 from app.runtime.traces import traces_of
 from app.telemetry.counters import Counters
+from app.telemetry.stage_times import CURRENT, StageTimes
 
 Queue = Literal["short", "long", "check", "compile", "catalogue", "json"]
 # A kernel cannot be interrupted; one that is so long past its deadline counts as stuck.
@@ -34,7 +35,8 @@ class Overrun(NamedTuple):
 class Ticket:
     """A piece of an op's work in a queue, the ``future`` of its result, and whether its caller still waits.
 
-    ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``.
+    ``queued`` is a time of ``time.perf_counter``, ``began`` one of ``time.monotonic``. ``times`` are those of the
+    request, if it is traced.
     """
 
     work: Callable[[Checkpoint], Any]
@@ -48,6 +50,7 @@ class Ticket:
     abandoned: bool = False
     began: float = math.inf
     running: Interruptible | None = None
+    times: StageTimes | None = None
 
     @property
     def is_late_trace(self) -> bool:
@@ -78,11 +81,13 @@ class Ticket:
         """Do and count the work, unless it was abandoned in the queue."""
         if not self.future.set_running_or_notify_cancel():
             return
+        of_thread = CURRENT.set(self.times)
         try:
             with Interruptible(self.deadline) as self.running, traces_of(self.owner):
                 self.check()
-                waited_s = time.perf_counter() - self.queued
-                self.counters.seconds["queue"] += waited_s
+                self.counters.spent("queue", self.queued, time.perf_counter())
                 self.future.set_result(self.counters.computed(self.work, self.check))
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             self.future.set_exception(error)
+        finally:
+            CURRENT.reset(of_thread)

@@ -76,7 +76,8 @@ def template_of(candidate: Candidate, call_of: CallOf) -> Template:
     reader = (_run_reader if has_runs else _range_reader)(candidate.body, tensors, exchange)
     response, shapes = _response(headers, exchange), tuple(leaf.shape for leaf in tensors)
     call, size, values = call_of(evaluation), evaluation.packed[1], _values(evaluation)
-    return Template(reader, call, size, shapes, response, counters, parse_counters, exchange.target, values)
+    paths = exchange.target, exchange.route
+    return Template(reader, call, size, shapes, response, counters, parse_counters, *paths, values)
 
 
 def _values(evaluation: Evaluation[Any]) -> Values | None:

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from itertools import chain
 
 from app.autodiff.packing import Whole
 from app.errors import Unprocessable
@@ -37,6 +38,7 @@ from app.http.connection import Connection
 from app.http.deadlines import seconds_of
 from app.http.keys import Keys
 from app.http.request import REQUEST_ID
+from app.telemetry.stage_times import StageTimes
 
 logger = logging.getLogger("pullback")
 
@@ -181,7 +183,7 @@ class FastPath:
                     arrivals.append(request.arrived + request.read_s)
                     read_s += request.read_s
             first = next(iter(part.batch))
-            first.counters.batched(arrivals, part.began, part.computed)
+            first.counters.batched(arrivals, part.began, part.computed, self._traced(part))
             for (template, alike), bodies in zip(part.batch.items(), part.bodies, strict=True):
                 self._respond(template, alike, bodies)
             first.parse_counters.seconds["parse"] += read_s
@@ -190,6 +192,22 @@ class FastPath:
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
             self._return_all(part.members)
+
+    def _traced(self, part: Part) -> list[StageTimes | None]:
+        """Begin to trace the requests of a part, in their order; return their times, none if nothing is traced."""
+        tracing = self._log.tracing
+        if tracing is None:
+            return []
+        requests, bodies = chain.from_iterable(part.batch.values()), chain.from_iterable(part.bodies)
+        members: list[StageTimes | None] = []
+        for request, body in zip(requests, bodies, strict=True):
+            is_answered = not request.is_done and body is not None
+            times = request.times = tracing.begin(request) if is_answered else None
+            if times is not None:
+                times.add("parse", request.arrived, request.arrived + request.read_s)
+                times.add("serialise", part.computed, part.ended)
+            members.append(times)
+        return members
 
     def _respond(self, template: Template, requests: Iterable[PendingRequest], bodies: Iterable[bytes | None]) -> None:
         """Send the responses of one template."""

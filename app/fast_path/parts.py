@@ -47,7 +47,8 @@ class TemplateGroup(NamedTuple):
     def fail(self, member: PendingRequest, error: BaseException) -> None:
         """Leave a request to the general path, which reports the error."""
         del error
-        member.template.counters.gave_up(member.arrived)
+        waited_s = time.perf_counter() - member.arrived
+        member.template.counters.seconds["queue"] += waited_s
         self.answerer.leave(member)
 
 

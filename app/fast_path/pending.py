@@ -18,6 +18,8 @@ from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.fast_path import Candidate
 from app.http.keys import Keys
+from app.telemetry.stage_times import StageTimes
+from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
@@ -62,6 +64,29 @@ class PendingRequest:
     target: str = field(default="", init=False)
     status: int = field(default=200, init=False)
     sent: int = field(default=0, init=False)
+    times: StageTimes | None = field(default=None, init=False)
+
+    # A connection has these until its next request.
+
+    @property
+    def traceparent(self) -> bytes:
+        """The header that names the caller's span, empty without one."""
+        return self.connection.varying.get(TRACEPARENT, b"")
+
+    @property
+    def tracestate(self) -> bytes:
+        """The header with the state of the caller's trace, empty without one."""
+        return self.connection.varying.get(TRACESTATE, b"")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the request's URL."""
+        return self.connection.scheme or ""
+
+    @property
+    def route(self) -> str:
+        """The template of the path."""
+        return self.template.route
 
 
 class Pending:

@@ -186,7 +186,8 @@ class Template:
     """A request without its numbers: what reads its body, what computes its response, the response, who counts it.
 
     The request has ``size`` units of the packing of its call, and its tensors have ``shapes``. ``parse_counters`` count
-    the time of reading. ``target`` is the path, for the log. ``values`` checks the values, if the op does that.
+    the time of reading. ``target`` is the path, for the log, and ``route`` its template. ``values`` checks the values,
+    if the op does that.
     """
 
     reader: RunReader | RangeReader
@@ -197,6 +198,7 @@ class Template:
     counters: Counters
     parse_counters: Counters
     target: str
+    route: str
     values: Values | None = None
 
     @property

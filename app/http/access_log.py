@@ -12,35 +12,37 @@ from app.settings import Settings
 from app.telemetry.counters import FIRST_ERROR, Counters
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
+from app.telemetry.stage_times import TracedAnswer, Tracing
+from app.telemetry.trace_context import parent_of
 
 CLIENT_GONE = 499
 """The status of a request whose client left before the response."""
 
 
-class Answered(Protocol):
+class Answered(TracedAnswer, Protocol):
     """A request that has been answered, as the log shows it.
 
     ``target`` is the path as the client wrote it. ``status`` is 499 if the client left before the response. ``began``
     is the arrival of its first byte, a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of both
-    bodies. ``client`` has the address and the port. ``key`` is the name of the key, empty if the request has none.
+    bodies. ``client`` has the address and the port. ``key`` is the name of the key, empty if the request has none. The
+    rest is that of ``TracedAnswer``.
     """
 
-    method: str
-    target: str
-    status: int
-    began: float
     received: int
     sent: int
     client: tuple[str, int] | None
-    id: bytes
     key: str
 
 
 class AccessLog:
-    """A line for each request, and the ids of requests. With a file of keys, the log and the metrics name the keys."""
+    """A line for each request, and the ids of requests. With a file of keys, the log and the metrics name the keys.
 
-    def __init__(self, settings: Settings, metrics: Metrics | None = None) -> None:
+    Requests that ``tracing`` has begun end here.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics | None = None, tracing: Tracing | None = None) -> None:
         """Start with a random part of all ids; ``metrics`` count the requests of each key."""
+        self.tracing = tracing
         self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
         # Returns a new request id.
         self.next_id = map((secrets.token_hex(4).encode() + b"-%x").__mod__, itertools.count(1)).__next__
@@ -57,9 +59,11 @@ class AccessLog:
         # RFC 3339, in UTC, to the millisecond.
         ended = f"{self._time}.{now % 1000:03d}Z"
         for request in requests:
-            counters.answered(request.status, request.began)
+            counters.answered(request.status, request.began, request.times)
             if counters.is_probe and request.status < FIRST_ERROR:
                 continue
+            if self.tracing is not None and request.times is not None:
+                self.tracing.end(request, request.times, counters.op, counters.operation, counters.latest)
             if self._has_keys and self._metrics:
                 self._metrics.by_key[request.key, request.status] += 1
             host, port = request.client or ("-", 0)
@@ -78,6 +82,10 @@ class AccessLog:
                 }
                 if self._has_keys:
                     fields["key"] = request.key
+                if request.times is not None:
+                    fields |= {"trace_id": request.times.trace_id, "span_id": request.times.span_id}
+                elif (parent := parent_of(request.traceparent)) is not None:
+                    fields |= {"trace_id": parent.trace_id, "parent_span_id": parent.span_id}
                 lines.append(orjson.dumps(fields))
             else:
                 named = f" key={request.key or '-'}" if self._has_keys else ""

@@ -15,6 +15,7 @@ from app.http.fast_path import CANDIDATE, FAST_PATH, VARYING, Candidate, FastPat
 from app.http.target import path_of
 from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
+from app.telemetry.trace_context import LISTED
 
 HEAD_LIMIT, TARGET_LIMIT = 64 << 10, 32 << 10
 # How many connections over the limit may wait for a probe of health, and for how long.
@@ -169,9 +170,11 @@ class Connection(EndingProtocol):
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Read a header; of several varying ones with one name, the last counts."""
+        """Read a header; of several varying ones with one name, the last counts, but for lists."""
         name = name.lower()
         if name in VARYING:
+            if name in LISTED and name in self.varying:
+                value = self.varying[name] + b"," + value
             self.varying[name] = value
         else:
             self.headers.append((name, value))

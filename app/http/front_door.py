@@ -11,13 +11,15 @@ from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget, ClientGone
 from app.http.deadlines import Deadline, Deadlines, seconds_of
+from app.http.key_scopes import needs_key, scope_of
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT
-from app.http.request import REQUEST, Defer, Request, needs_key, scope_of
+from app.http.request import REQUEST, Defer, Request
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
 from app.telemetry.counters import Counters
+from app.telemetry.stage_times import CURRENT
 
 logger = logging.getLogger("pullback")
 
@@ -63,6 +65,9 @@ class FrontDoor:
             return
         request = Request(scope, receive, send, self._log.next_id(), lifecycle=self._lifecycle, counters=self._counters)
         scope[REQUEST] = request
+        if self._log.tracing is not None:
+            request.times = self._log.tracing.begin(request)
+            CURRENT.set(request.times)
         try:
             await self.admit(request)
         except ClientGone:

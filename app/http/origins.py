@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.errors import MAX_GOT, Forbidden, WrongHost, clip
+from app.http.key_scopes import HEALTH
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
-from app.http.request import HEALTH, Request
+from app.http.request import Request
 from app.settings import ANY, Settings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")

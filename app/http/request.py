@@ -21,6 +21,8 @@ from app.http.problems import Dialect, Header, problem, render
 from app.http.transport import BEGAN, CONNECTION, Link, unacknowledged
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.counters import NOT_RECORDED, Counters
+from app.telemetry.stage_times import StageTimes
+from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
 from app.tensors import fast_json
 from app.tensors.fast_json import Parse
 from app.tensors.memory import aligned
@@ -30,38 +32,9 @@ from pullback.keys import Grant
 # How long the rest of a refused body is received.
 LINGER_S = 2.0
 CLOSE = (b"connection", b"close")
-# The paths of probes, which have no key and use addresses as the host.
-HEALTH = "/health/"
-# The pages of the explorer need no key. They ask the user for one, and send it with each request for data.
-EXPLORER = "/explore"
 # How much of a path the log shows.
 MAX_PATH = 300
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-
-
-# The path of language models' tools, each of which has a scope.
-TOOLS = "/mcp"
-
-
-def scope_of(method: str, path: str) -> str:
-    """Return the scope of a request, empty if its route asks for that of what the body names."""
-    if path == TOOLS:
-        return ""
-    if path == "/metrics":
-        return "operate"
-    if method not in ("GET", "HEAD") and (path == "/v1/graphs" or path.startswith("/v1/graphs/")):
-        return "post"
-    if method not in ("GET", "HEAD") and path.startswith("/v1/ops/") and path.endswith("/parameters"):
-        return "post"
-    if path == "/v1/checks" or (path.startswith("/v1/ops/") and path.endswith(("/check", "/verify"))):
-        return "check"
-    return "call"
-
-
-def needs_key(path: str) -> bool:
-    """Return whether a path needs a key where the service has keys."""
-    return not path.startswith((HEALTH, f"{EXPLORER}/")) and path not in ("/", EXPLORER)
-
 
 Defer: TypeAlias = Callable[["Request"], Awaitable[None]]
 """Makes a job of a request, and answers with its id."""
@@ -83,7 +56,7 @@ class Request:
     the request has, empty if it has none, and ``grant`` is what the key allows; ``owner_suffix`` is added to the owner
     of its work, so that no key starves another. ``candidate`` is set if the fast path may make a template from this
     request, and ``defer`` if it may become a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``,
-    that of its errors, and ``counters``.
+    that of its errors, and ``counters``. ``times`` are set if it is traced.
     """
 
     deadline: Deadline
@@ -127,9 +100,30 @@ class Request:
         self.status = self.received = self.sent = self.size = self.held = 0
         self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
         self.grant: Grant | None = None
+        self.times: StageTimes | None = None
         self.defer: Defer | None = None
         self.is_streamed = False
         self._receive, self._send = receive, send
+
+    @property
+    def traceparent(self) -> bytes:
+        """The header that names the caller's span, empty without one."""
+        return self.headers.get(TRACEPARENT, b"")
+
+    @property
+    def tracestate(self) -> bytes:
+        """The header with the state of the caller's trace, empty without one."""
+        return self.headers.get(TRACESTATE, b"")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the request's URL."""
+        return self.scope["scheme"]
+
+    @property
+    def route(self) -> str:
+        """The template of the path, empty for a request without a route."""
+        return getattr(self.scope.get("route"), "path", "")
 
     @property
     def parse(self) -> Parse:

@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from app.telemetry.trace_context import TRACEPARENT
+
 KEY_HEADER, MOST_KEY = "Idempotency-Key", 255
 """The header, and the most characters of its value."""
 ENDED = ("done", "failed", "cancelled")
 """The states of a job that has ended."""
 NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}")
 # Those that the body of an answer does not depend on.
-_NOT_COMPARED = (b"user-agent", b"accept-encoding")
+_NOT_COMPARED = (b"user-agent", b"accept-encoding", TRACEPARENT)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 

@@ -57,10 +57,11 @@ class Reply(NamedTuple):
 class Exchange:
     """A request that has been answered, for the fast path: its body, what was computed, and the response.
 
-    ``target`` is the path, for the log. ``counters`` are those for the time of reading.
+    ``target`` is the path, for the log, and ``route`` its template. ``counters`` are those for the time of reading.
     """
 
     target: str
+    route: str
     counters: Counters
     body: Body
     call: Call
@@ -105,7 +106,7 @@ async def answer(
     await send_reply(reply, request)
     # The fast path would look for no verdict.
     if request.candidate is not None and not needs_verdict:
-        request.candidate.exchange = Exchange(request.target, counters, body, call, computed, reply)
+        request.candidate.exchange = Exchange(request.target, request.route, counters, body, call, computed, reply)
 
 
 def _needs_verdict(engine: Engine, request: Request) -> bool:
@@ -150,8 +151,8 @@ async def _answer_on_scheduler(
 
     def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply | None]:
         nonlocal has_begun
-        has_begun, waited_s = True, time.perf_counter() - queued
-        counters.seconds["queue"] += waited_s
+        has_begun = True
+        counters.spent("queue", queued, time.perf_counter())
         call = counters.timed("parse", read, body)
         work, computed = call.work, call.counters.computed
         assert not isinstance(work, CheckRun)  # no binary request is a check
@@ -165,7 +166,7 @@ async def _answer_on_scheduler(
         return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
     finally:
         if not has_begun:
-            counters.gave_up(queued)
+            counters.spent("queue", queued, time.perf_counter())
 
 
 def _size(computed: Any) -> int:
@@ -180,8 +181,7 @@ def _written(call: Call, computed: Any) -> Reply:
     try:
         return call.write(computed)
     finally:
-        took = time.perf_counter() - began
-        call.counters.seconds["serialise"] += took
+        call.counters.spent("serialise", began, time.perf_counter())
 
 
 async def send_reply(reply: Reply, request: Request) -> None:

@@ -9,12 +9,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, TypeVarTuple, get_args
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from app.runtime.traces import NotTraced
+from app.telemetry.stage_times import CURRENT, STAGES, Batch, Stage, StageTimes
 
-Stage = Literal["parse", "queue", "compute", "serialise"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 FIRST_ERROR = 400
 # Operations of monitoring, counted apart from the requests of users.
 PROBES = ("health", "metrics")
@@ -38,17 +37,30 @@ class Sum:
     seconds: float = 0.0
 
 
+class Exemplar(NamedTuple):
+    """A value of a histogram, when it was counted, in seconds since 1970, and the span of its request."""
+
+    trace_id: str
+    span_id: str
+    value: float
+    time: float
+
+
 class Distribution:
-    """The values of a histogram: their sum, and how many are in each bucket."""
+    """The values of a histogram: their sum, how many are in each bucket, and the latest exemplar of each bucket."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         """Start without values. ``bounds`` are the upper ones of the buckets; the last bucket has none."""
         self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+        self.exemplars: dict[int, Exemplar] = {}
 
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+    def add(self, value: float, times: StageTimes | None = None) -> None:
+        """Count a value, that of a request with these times if it is traced."""
+        bucket = bisect_left(self.bounds, value)
+        self.counts[bucket] += 1
         self.sum += value
+        if times is not None:
+            self.exemplars[bucket] = Exemplar(times.trace_id, times.span_id, value, time.time())
 
 
 class Counters:
@@ -62,13 +74,21 @@ class Counters:
     switches threads at calls and at the ends of loops, and an addition contains neither.
     """
 
-    def __init__(self, *, is_probe: bool = False) -> None:
+    def __init__(self, op: str = "", operation: str = "") -> None:
         """Start with nothing counted."""
-        self.is_probe = is_probe
+        self.op, self.operation, self.is_probe = op, operation, operation in PROBES
         self.answers: Counter[int] = Counter()
         self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self.durations, self.sizes = Distribution(DURATIONS), Distribution(SIZES)
+
+    def spent(self, stage: Stage, began: float, ended: float) -> None:
+        """Count the time of a stage of the request that this code works for."""
+        took = ended - began
+        self.seconds[stage] += took
+        # What nothing counts surrounds what is counted: it would be a span twice.
+        if (times := CURRENT.get()) is not None and self is not NOT_RECORDED:
+            times.add(stage, began, ended)
 
     def timed(self, stage: Stage, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count its time for a stage even if it raises."""
@@ -76,8 +96,7 @@ class Counters:
         try:
             return work(*args)
         finally:
-            took = time.perf_counter() - began
-            self.seconds[stage] += took
+            self.spent(stage, began, time.perf_counter())
 
     def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
         """Return ``work(*args)``, and count a run of the op and its time even if it raises."""
@@ -88,30 +107,52 @@ class Counters:
             self.executions -= 1
             raise
 
-    def batched(self, arrivals: Sequence[float], began: float, ended: float) -> None:
-        """Count a batch: the wait of each evaluation, and one run. The times are those of ``time.perf_counter``."""
+    def batched(
+        self, arrivals: Sequence[float], began: float, ended: float, members: Sequence[StageTimes | None] = ()
+    ) -> None:
+        """Count a batch: the wait of each evaluation, and one run. The times are those of ``time.perf_counter``.
+
+        ``members`` are the requests of the evaluations, ``None`` for one that is not traced; empty if none is.
+        """
         waited, took = len(arrivals) * began - sum(arrivals), ended - began
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
-        self.sizes.add(len(arrivals))
+        traced = [(times, arrived) for times, arrived in zip(members, arrivals, strict=False) if times is not None]
+        self.sizes.add(len(arrivals), traced[0][0] if traced else None)
+        if traced:
+            size, of = len(arrivals), [times for times, _ in traced]
+            batch = Batch(self.op, self.operation, size, began, ended, of) if size > 1 else None
+            for times, arrived in traced:
+                if arrived < began:
+                    times.add("queue", arrived, began)
+                times.add("compute", began, ended, batch)
 
-    def gave_up(self, arrived: float) -> None:
-        """Count the wait of work that arrived then, and does not begin."""
-        waited_s = time.perf_counter() - arrived
-        self.seconds["queue"] += waited_s
+    def answered(self, status: int, began: float, times: StageTimes | None = None) -> None:
+        """Count the response to a request whose first byte came at ``began``, a time of ``time.perf_counter``.
 
-    def answered(self, status: int, began: float) -> None:
-        """Count the response to a request whose first byte came at ``began``, a time of ``time.perf_counter``."""
+        ``times`` are those of a traced request.
+        """
         self.latest = time.perf_counter()
         took, outcome = self.latest - began, self.well if status < FIRST_ERROR else self.failed
         outcome.count += 1
         outcome.seconds += took
         self.answers[status] += 1
-        self.durations.add(took)
+        self.durations.add(took, times)
 
 
-NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), Counters(is_probe=True)
+class CounterTable(dict[tuple[str, str], Counters]):
+    """The counters of each operation on each op."""
+
+    def of(self, op: str, operation: str) -> Counters:
+        """Return the counters of an operation on an op; both must be known names."""
+        counters = self.get((op, operation))
+        if counters is None:
+            counters = self[op, operation] = Counters(op, operation)
+        return counters
+
+
+NOT_RECORDED, _PROBES_NOT_RECORDED = Counters(), Counters("", PROBES[0])
 """Counters that nothing reads, for disabled metrics and for paths without an operation."""
 
 

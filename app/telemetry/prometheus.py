@@ -12,6 +12,7 @@ import platform
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -21,9 +22,11 @@ from prometheus_client.exposition import choose_encoder
 from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import STOPS, TRACES, Stop
-from app.telemetry.counters import DURATIONS, PROBES, SIZES, Counters, Distribution, Stage
+from app.telemetry.counters import DURATIONS, SIZES, Counters, CounterTable, Distribution
+from app.telemetry.exemplars import Select, WithExemplars
 from app.telemetry.line_writer import STDERR
 from app.telemetry.processes import LiveWorkers, usage, worker_number
+from app.telemetry.stage_times import Stage
 from pullback import __version__
 
 Read: TypeAlias = Callable[[], float]
@@ -49,6 +52,8 @@ USED: Mapping[str, tuple[Combined, str]] = {
 }
 
 
+DURATION, SIZE = "pullback_request_duration_seconds", "pullback_batch_size"
+EXEMPLARS: Mapping[str, Select] = {DURATION: attrgetter("durations"), SIZE: attrgetter("sizes")}
 CPU = "process_cpu_seconds"
 VERSIONS = {"version": __version__, "tensorflow": TENSORFLOW_VERSION, "python": platform.python_version()}
 
@@ -103,7 +108,7 @@ class Metrics:
         """
         # The responses by key and status; the key is empty for a request without a valid one.
         self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
-        self._counters: dict[tuple[str, str], Counters] = {}
+        self._table = CounterTable()
         self._usage = collections.defaultdict[str, float](float)
         self._registry = registry
         disable_created_metrics()
@@ -164,9 +169,9 @@ class Metrics:
         probes = self._total("pullback_probe_requests", document, "operation", "status")
         by_key = self._total("pullback_key_requests", "Answered requests by the name of their key.", "key", "status")
         document = "Seconds from a request's first byte to the end of its response."
-        durations = _Buckets(histogram("pullback_request_duration_seconds", document, labels, buckets=DURATIONS))
+        durations = _Buckets(histogram(DURATION, document, labels, buckets=DURATIONS))
         document = "Requests that share one TensorFlow call."
-        sizes = _Buckets(histogram("pullback_batch_size", document, labels, buckets=SIZES))
+        sizes = _Buckets(histogram(SIZE, document, labels, buckets=SIZES))
         executions = self._total("pullback_executions", "Runs of an op: a batch counts once.", *labels)
         seconds: dict[Stage, _Total] = {
             stage: self._total(f"pullback_{stage}_seconds", f"Seconds spent {what}.", *labels)
@@ -174,7 +179,7 @@ class Metrics:
         }
 
         def publish() -> None:
-            for (op, operation), counters in self._counters.items():
+            for (op, operation), counters in self._table.items():
                 responses, values = (probes, (operation,)) if counters.is_probe else (requests, (op, operation))
                 for status, count in counters.answers.items():
                     responses.publish(count, *values, str(status))
@@ -211,10 +216,7 @@ class Metrics:
 
     def counters(self, op: str, operation: str) -> Counters:
         """Return the counters of an operation on an op; both become labels, so both must be known names."""
-        counters = self._counters.get((op, operation))
-        if counters is None:
-            counters = self._counters[op, operation] = Counters(is_probe=operation in PROBES)
-        return counters
+        return self._table.of(op, operation)
 
     @asynccontextmanager
     async def publishing(self) -> AsyncGenerator[None]:
@@ -244,4 +246,4 @@ class Metrics:
     def text(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics as text, and its media type: the newest of Prometheus' formats that is accepted."""
         encode, media_type = choose_encoder(accept)
-        return encode(self._registry), media_type
+        return encode(WithExemplars(self._registry, self._table, EXEMPLARS)), media_type

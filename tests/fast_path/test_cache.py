@@ -52,7 +52,7 @@ def template(number: int, size: int = 0) -> Template:
     leaves = slice(0, 1), np.zeros(size, np.uint8)
     reader = RunReader(b'{"x": [\0], "n": "%d"}' % number, ((1,),), leaves, (DTYPES["float64"],) * 2)
     nothing: Any = SimpleNamespace(is_gone=None)
-    return Template(reader, nothing, 1, ((),), response, nothing, nothing, "/x")
+    return Template(reader, nothing, 1, ((),), response, nothing, nothing, "/x", "/x")
 
 
 def test_counts_are_bounded():

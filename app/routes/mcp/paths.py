@@ -11,7 +11,7 @@ from fastapi import APIRouter
 
 from app.errors import clip, near
 from app.execution.engine import Engine
-from app.http.request import TOOLS as PATH
+from app.http.key_scopes import TOOLS as PATH
 from app.http.request import Request
 from app.http.route import RawRoute, admit, always
 from app.requests.answering import SMALL_BODY, Reply, send_reply

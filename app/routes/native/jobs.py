@@ -24,6 +24,7 @@ from app.requests.answering import PIECE, Reply, send_reply
 from app.requests.negotiation import EVENTS, JSON, LINES, accepted
 from app.routes.native.linearizations import REPLICA
 from app.routes.protocol import document_reply
+from app.telemetry.trace_context import SAMPLED, TRACEPARENT, Parent, parent_of
 
 ALL, ONE = "/v1/jobs", "/v1/jobs/{id}"
 # The headers of a request that its answer depends on.
@@ -79,6 +80,8 @@ def deferring(jobs: JobLine) -> Defer:
         query = scope.get("query_string", b"").decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         headers = tuple(sorted((name, value) for name, value in request.headers.items() if name in KEPT))
+        if (parent := _parent(request)) is not None:
+            headers += ((TRACEPARENT, parent.header()),)
         state = await jobs.post(request.key, JobRequest(target, headers, body), _idempotency_key(request))
         more = (
             (b"location", f"{ALL}/{state.id}".encode()),
@@ -88,6 +91,12 @@ def deferring(jobs: JobLine) -> Defer:
         await send_reply(document_reply(state.document())._replace(status=202, headers=more), request)
 
     return defer
+
+
+def _parent(request: Request) -> Parent | None:
+    """Return the parent of the span of a job: the span of the request, or its caller's if it is not traced."""
+    times = request.times
+    return parent_of(request.traceparent) if times is None else Parent(times.trace_id, times.span_id, SAMPLED)
 
 
 def job_routes(engine: Engine, jobs: JobLine) -> APIRouter:

@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.errors import PullbackError
 from app.execution.engine import Engine
-from app.http.request import HEALTH
+from app.http.key_scopes import HEALTH
 from app.http.route import RawRoute
 from app.jobs.records import MOST_KEY
 from app.requests.answers import Problem

@@ -10,7 +10,8 @@ from typing import Any
 from app.errors import NotFound
 from app.execution.engine import Engine
 from app.routes.openinference.models import VERSION, Model
-from app.telemetry.counters import NOT_RECORDED, Counters, Stage
+from app.telemetry.counters import NOT_RECORDED, Counters
+from app.telemetry.stage_times import Stage
 
 # The stage of a request for each of Triton's names.
 _STAGES: dict[str, Stage] = {"queue": "queue", "compute_input": "parse", "compute_output": "serialise"}
