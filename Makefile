@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences release clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -114,6 +114,11 @@ vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer load
 	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients/browser/packages/node_modules/uplot && \
 	    cp $$uplot/dist/uPlot.iife.min.js uPlot.js && cp $$uplot/dist/uPlot.min.css uPlot.css && \
 	    cp $$uplot/LICENSE uPlot.LICENSE && sha256sum uPlot.css uPlot.js uPlot.LICENSE >SHA256SUMS
+
+# With a Python that need not be one of the service: make test-client-alone ALONE=python3.14
+ALONE := $(PYTHON)
+test-client-alone: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## test the client without the service, with ALONE=python3.14
+	$(VENV)/bin/python -m tests.client_alone '$(ALONE)' build/client-alone
 
 # The frameworks of docs/frameworks.md and docs/solvers.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
 FRAMEWORKS := jax torch tensorflow pytensor
@@ -319,7 +324,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --no-config --universal --python-v
 FREEZES := $(wildcard requirements/clients-*.in requirements/frameworks-*.in)
 
 lock: installer ## compile requirements/*.in into *.txt, with hashes (UPGRADE=1 takes the newest versions)
-	@for name in uv cpu otel dev bench gpu deploy ray docs release tutorials; do echo "Compiling requirements/$$name.txt" && \
+	@for name in uv cpu otel dev client bench gpu deploy ray docs release tutorials; do echo "Compiling requirements/$$name.txt" && \
 	    $(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements/$$name.txt requirements/$$name.in || exit; done
 	@for path in $(FREEZES:.in=); do echo "Compiling $$path.txt" && \
 	    $(COMPILE) --no-deps --no-annotate --output-file $$path.txt $$path.in || exit; done

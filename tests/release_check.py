@@ -67,6 +67,15 @@ def on_python(minor: str) -> Callable[[], str]:
     return command
 
 
+def client_on(minor: str) -> Callable[[], str]:
+    """Return the step that tests the client alone with a Python that the service does not run with."""
+
+    def command() -> str:
+        return f"make test-client-alone ALONE='{interpreter(minor)}'"
+
+    return command
+
+
 def interpreter(minor: str) -> str:
     """Return the path of a Python of a minor version: from the PATH, or from uv, which may have to download it.
 
@@ -112,6 +121,7 @@ STEPS = (
     Step("docker", docker_test),
     Step("python3.12", on_python("3.12")),
     Step("python3.13", on_python("3.13")),
+    Step("client3.14", client_on("3.14")),
     # They write the notebooks and the tables of the docs, which belong to a commit then.
     Step("tutorials", make("tutorials")),
     Step("recording", make("recording")),

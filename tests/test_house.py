@@ -102,7 +102,7 @@ EXCUSE_ALONE = re.compile(r"#\s*(noqa|type:|pyright:)[^#]*$")
 PIN = r"[A-Za-z0-9._-]+==[^ ;]+( ; [^;@\"-]+)?"
 HASHED = re.compile(rf"{PIN}( --hash=sha256:[0-9a-f]{{64}})+")
 
-LOCKS = ("uv", "otel", "deploy", "docs", "release", "tutorials")
+LOCKS = ("uv", "client", "otel", "deploy", "docs", "release", "tutorials")
 WITHOUT_TENSORFLOW = tuple(f"requirements/{name}.txt" for name in LOCKS)
 
 Modules = Mapping[str, str]

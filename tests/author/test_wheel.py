@@ -132,7 +132,7 @@ def test_an_index_can_show_the_metadata(wheel: Path) -> None:
     found = Metadata.from_email(text, validate=True)
     assert (found.name, str(found.version), found.license_expression) == ("pullback", __version__, "Apache-2.0")
     assert found.summary
-    assert found.requires_python == ">=3.11,<3.14"
+    assert found.requires_python == ">=3.11"
     assert {"serve", "serve-gpu", "jax", "torch", "tensorflow", "pytensor"} <= set(found.provides_extra or ())
     assert {"Typing :: Typed", "Framework :: Pytest"} <= set(found.classifiers or ())
     assert found.description_content_type == "text/markdown"
