@@ -14,6 +14,7 @@ GENERATED = ROOT / "build" / "site-pages"
 OUTSIDE = "repository"
 """The folder of the site for files of the repository outside docs/."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s#:]*)(#[^()\s]*)?\)")
+IMAGE = re.compile(r'(<img src=")([^":]+)(")')
 PYTHON = {"python": "pullback", "pages": "ops"}
 # The theme loads this from another host, for pages that are opened as files.
 SHIM, OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
@@ -53,12 +54,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         if not path.is_file():
             return text
-        inside = path.is_relative_to(ROOT / "docs")
-        uri = path.relative_to(ROOT / "docs" if inside else ROOT).as_posix()
-        uri = uri if inside else f"{OUTSIDE}/{uri}"
-        return f"{is_image}[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri))}{anchor or ''})"
+        return f"{is_image}[{text}]({site_path(path, page.file)}{anchor or ''})"
 
-    return markdown if page.file.src_uri.startswith(("reference/", "tutorials/")) else LINK.sub(moved, markdown)
+    if page.file.src_uri.startswith(("reference/", "tutorials/")):
+        return markdown
+    # MkDocs writes the addresses of images in HTML as they are, and each page as a file in the folder of its source.
+    markdown = IMAGE.sub(lambda image: f"{image[1]}{site_path(folder / image[2], page.file)}{image[3]}", markdown)
+    return LINK.sub(moved, markdown)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -68,9 +70,18 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
+def site_path(path: Path, page: File) -> str:
+    """Return the address of a file of the repository, relative to a page."""
+    inside = path.is_relative_to(ROOT / "docs")
+    uri = path.relative_to(ROOT / "docs" if inside else ROOT).as_posix()
+    return posixpath.relpath(uri if inside else f"{OUTSIDE}/{uri}", posixpath.dirname(page.src_uri))
+
+
 def targets(page: Path) -> list[Path]:
     """Return the paths in the links of a page."""
-    return [(page.parent / target).resolve() for _, _, target, _ in LINK.findall(page.read_text(encoding="utf-8"))]
+    text = page.read_text(encoding="utf-8")
+    linked = [target for _, _, target, _ in LINK.findall(text)] + [target for _, target, _ in IMAGE.findall(text)]
+    return [(page.parent / target).resolve() for target in linked]
 
 
 def is_outside(file: File) -> bool:

@@ -57,7 +57,7 @@ def recorded(folder: Path) -> Iterator[Shown]:
     """Run the commands in a folder; yield the lines of the recording."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "PULLBACK_PORT": "0", "PULLBACK_DRAIN_S": "0"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    after_s = 0.0
+    after_s = -TYPING_S
     with contextlib.ExitStack() as servers:
         for command, lines in COMMANDS:
             yield Shown(f"$ {command}", after_s := after_s + TYPING_S)

@@ -102,7 +102,7 @@ plt.show()
 # ## A job
 #
 # With `background`, any method returns a `Job` at once, and the connection is free. This one computes how each
-# eigenvalue of 40 smaller matrices changes with each of their numbers: 64,000 derivatives. The masses differ by chance.
+# eigenvalue of 40 smaller matrices changes with each of their numbers: 69,120 derivatives. The masses differ by chance.
 
 # %%
 rng = np.random.default_rng(0)
