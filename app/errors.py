@@ -68,10 +68,14 @@ class Entry:
 
 
 class PullbackError(Exception):
-    """The base of all errors: a status, a title, a detail, and an entry for each error in the request."""
+    """The base of all errors: a status, a title, a detail, and an entry for each error in the request.
+
+    ``refusal`` says for the metrics by what the key of the request, or a limit of it, caused the error.
+    """
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
+    refusal = ""
 
     def __init__(self, detail: str, *entries: Entry, headers: Mapping[str, str] | None = None) -> None:
         """Store the error and its cure in ``detail``; ``headers`` are added to the response."""
@@ -116,15 +120,22 @@ class Unauthorized(PullbackError):
 
     status, title = 401, "Unauthorized"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, refusal: str = "key") -> None:
         """Store the error, and how to present a key: also as a password, which a browser asks for."""
         super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="pullback", Basic realm="pullback"'})
+        self.refusal = refusal
 
 
 class Forbidden(PullbackError):
     """The request is from a page of a foreign origin, to a foreign host, beyond its key, or for what is disabled."""
 
     status, title = 403, "Forbidden"
+
+
+class OutOfScope(Forbidden):
+    """The key of the request is not for its scope."""
+
+    refusal = "scope"
 
 
 class NotFound(PullbackError):
@@ -192,9 +203,10 @@ class TooManyRequests(PullbackError):
 
     status, title = 429, "Too many requests"
 
-    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
+    def __init__(self, detail: str, *, retry_after_s: int = 1, refusal: str = "quota") -> None:
         """Store the limit, and when to try again."""
         super().__init__(detail, headers={"Retry-After": str(retry_after_s)})
+        self.refusal = refusal
 
 
 class TargetTooLong(PullbackError):

@@ -23,12 +23,13 @@ from app.execution.check_child import come_last, need_unchanged
 from app.execution.check_messages import Done, Head, Part, Piece, Progress, Ready, Setup
 from app.execution.fork_server import start_as_copy
 from app.execution.progress import FOLLOWER
-from app.http.request import OF_KEY
+from app.http.request import OF_JOB, OF_KEY
 from app.jobs.records import Claim
 from app.main import create_app
 from app.runtime.cores import share_cores
 from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
+from app.telemetry.accounts import Account, Usage
 from app.telemetry.line_writer import STDERR, STDOUT
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
@@ -81,10 +82,12 @@ async def _serve(app: Any, connection: Connection) -> None:
         while True:
             claim = await claims.get()
             SUBJECT.begin(f"job {claim.id}")
-            is_whole = await _answer(app, claim, connection)
+            account = Account(claim.key, Usage())
+            is_whole = await _answer(app, claim, connection, account)
             STDOUT.flush()
             SUBJECT.begin()
-            connection.send(Done(None if is_whole else InternalError("the answer broke off; the log says why")))
+            error = None if is_whole else InternalError("the answer broke off; the log says why")
+            connection.send(Done(error, account.owed()))
 
 
 class _Follower:
@@ -112,8 +115,11 @@ class _Follower:
             self.progress(*work.progress)
 
 
-async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
-    """Answer the request of a job; return whether the answer is whole. The log names the request by the job's id."""
+async def _answer(app: ASGIApp, claim: Claim, connection: Connection, account: Account) -> bool:
+    """Answer the request of a job, for which ``account`` pays; return whether the answer is whole.
+
+    The log names the request by the job's id.
+    """
     path, _, query = claim.request.target.partition("?")
     request, ended = claim.request, asyncio.Event()
     headers = [(b"host", b"localhost"), (b"x-request-id", claim.id.encode()), *request.headers]
@@ -145,6 +151,7 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection) -> bool:
         "query_string": query.encode("ascii"),
         "headers": [*headers, (b"content-length", b"%d" % len(request.body))],
         OF_KEY: claim.key,
+        OF_JOB: account,
     }
     FOLLOWER.set(_Follower(connection))
     await app(scope, receive, send)

@@ -18,7 +18,7 @@ from app.http.access_log import AccessLog
 from app.http.body import Budget
 from app.http.fast_path import FAST_PATH
 from app.http.front_door import FrontDoor
-from app.http.keys import Keys
+from app.http.keys import keys_of
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import RawRoute, add_routes, documented_headers, unknown_path
@@ -37,6 +37,7 @@ from app.routes.native.paths import routes as native_routes
 from app.runtime.doctor import examination
 from app.runtime.refused import REFUSED
 from app.settings import MB, PROTOCOLS, Settings
+from app.telemetry.accounts import Accounts
 from app.telemetry.prometheus import Metrics
 from ops import Registry
 from pullback import __version__
@@ -62,15 +63,17 @@ def create_app(
     invalid.
     """
     settings = settings or Settings()
-    keys = Keys(settings.keys_file, settings.key_inflight) if settings.keys_file else None
+    accounts = Accounts()
+    keys = keys_of(settings, accounts)
     budget, (engine, metrics) = Budget(settings.max_inflight_mb * MB), build(settings, ops, checks)
-    jobs = job_line(engine, settings)
+    jobs = job_line(engine, settings, keys.charge if keys else lambda key, seconds: None)
     tracing = import_module(TRACING).Spans() if settings.otel else None
-    log, shared = AccessLog(settings, metrics, tracing), dict[str, Any]({LIFECYCLE: engine.lifecycle})
+    log, shared = AccessLog(settings, tracing), dict[str, Any]({LIFECYCLE: engine.lifecycle})
     fast_path, plans = FastPath(engine, budget, log, keys), Plans(engine)
     if settings.express:
         shared[FAST_PATH] = fast_path
     if metrics:
+        metrics.accounts = accounts
         _count(metrics, engine, plans, fast_path, jobs)
 
     @asynccontextmanager

@@ -1,9 +1,10 @@
 """Keys: how they are made, and what a line of the service's file of keys allows with its key.
 
-    NAME:SHA256 [until=2027-06-30] [may=call,check] [rate=100/s]
+    NAME:SHA256 [until=2027-06-30] [may=call,check] [rate=100/s] [compute=60/min]
 
 ``until`` is the last day on which the key is valid, in UTC. ``may`` has the scopes of the key, by default all. ``rate``
-is the number of requests in each second (``s``), minute (``min``) or hour (``h``), by default without a limit.
+is the number of requests, and ``compute`` the seconds of computing, in each second (``s``), minute (``min``) or hour
+(``h``), by default without a limit.
 """
 
 import datetime
@@ -13,6 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PREFIX = "pullback_"
@@ -21,7 +23,7 @@ RANDOM_BYTES = 32
 SCOPES = {
     "call": "values, derivatives, and the pages about ops",
     "check": "gradient checks",
-    "post": "posting and deleting graphs",
+    "post": "posting graphs and putting parameters",
     "operate": "the metrics of the service",
 }
 """What a key may be for."""
@@ -30,12 +32,19 @@ _LINE = re.compile(rf"({NAME.pattern}):([0-9a-fA-F]{{64}})")
 _RATE = re.compile(rf"([1-9][0-9]{{0,8}})/({'|'.join(PERIODS_S)})")
 
 
+class Rate(NamedTuple):
+    """A limit: ``most`` at once, and then as fast as that many in each ``period_s``."""
+
+    most: int
+    period_s: int
+
+
 @dataclass(frozen=True)
 class Grant:
     """A line: the ``name`` and the SHA-256 of a key, and what it may do.
 
-    It is valid before ``until``, in seconds since 1970. Its requests may come ``most`` at once, and then as fast as
-    that many in each ``period_s``.
+    It is valid before ``until``, in seconds since 1970. ``rate`` limits its requests, and ``compute`` the seconds that
+    these compute.
     """
 
     line: str
@@ -43,8 +52,8 @@ class Grant:
     digest: bytes
     until: float = math.inf
     may: frozenset[str] = frozenset(SCOPES)
-    most: float = math.inf
-    period_s: int = 1
+    rate: Rate | None = None
+    compute: Rate | None = None
 
 
 NOBODY = Grant("", "", bytes(32))
@@ -95,11 +104,23 @@ def _may(grant: Grant, value: str) -> Grant:
     return replace(grant, may=scopes)
 
 
-def _rate(grant: Grant, value: str) -> Grant:
+def _read_rate(name: str, value: str, what: str, example: str) -> Rate:
     match = _RATE.fullmatch(value)
     if match is None:
-        raise ValueError(f"rate: expected a number of requests and a period ({', '.join(PERIODS_S)}), such as 100/s")
-    return replace(grant, most=int(match[1]), period_s=PERIODS_S[match[2]])
+        periods = ", ".join(PERIODS_S)
+        raise ValueError(f"{name}: expected a number of {what} and a period ({periods}), such as {example}")
+    return Rate(int(match[1]), PERIODS_S[match[2]])
 
 
-_TERMS: Mapping[str, Callable[[Grant, str], Grant]] = {"until": _until, "may": _may, "rate": _rate}
+def _rate(grant: Grant, value: str) -> Grant:
+    return replace(grant, rate=_read_rate("rate", value, "requests", "100/s"))
+
+
+def _compute(grant: Grant, value: str) -> Grant:
+    return replace(grant, compute=_read_rate("compute", value, "seconds", "60/min"))
+
+
+_TERMS: Mapping[str, Callable[[Grant, str], Grant]] = {
+    **{"until": _until, "may": _may},
+    **{"rate": _rate, "compute": _compute},
+}

@@ -24,6 +24,7 @@ from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.stage_times import CURRENT
 
@@ -59,6 +60,7 @@ class Batches:
         deadline: float,
         owner: str,
         counters: Counters = NOT_RECORDED,
+        account: Account = NOT_CHARGED,
         is_alone: bool = False,
     ) -> KeyedArrays:
         """Return the results of an evaluation of ``owner`` for its ``finish``.
@@ -73,7 +75,7 @@ class Batches:
         packing, units = evaluation.packed
         if is_short and (is_alone or batch_key is None) and packing.runs_inline.get(packing.length_for(units)):
             with suppress(NotTraced):  # its trace has been displaced: it runs in a queue, where it is counted
-                return self._run_inline(evaluation, counters)
+                return self._run_inline(evaluation, counters, account)
         if batch_key is None:
 
             def work(checkpoint: Checkpoint) -> KeyedArrays:
@@ -84,9 +86,11 @@ class Batches:
                     self._note(packing, units, time.perf_counter() - began)
                 return results
 
-            return await self._scheduler.run(work, queue=queue, deadline=deadline, owner=owner, counters=counters)
+            return await self._scheduler.run(
+                work, queue=queue, deadline=deadline, owner=owner, counters=counters, account=account
+            )
         future = asyncio.get_running_loop().create_future()
-        member = WaitingEvaluation(evaluation, owner, deadline, future, counters, CURRENT.get())
+        member = WaitingEvaluation(evaluation, owner, deadline, future, counters, CURRENT.get(), account)
         self.put(Alike(batch_key, packing), member)
         self._schedule()
         try:
@@ -96,7 +100,7 @@ class Batches:
             if member.on_release is not None:
                 member.on_release()
             if not member.has_begun:
-                counters.spent("queue", member.arrived, time.perf_counter())
+                counters.spent("queue", member.arrived, time.perf_counter(), account)
             del member, future
 
     async def warm(self, evaluation: Evaluation[Any], *, deadline: float) -> None:
@@ -165,8 +169,8 @@ class Batches:
                 self._lines.put(group, [rest.popleft()])
 
     @staticmethod
-    def _run_inline(evaluation: Evaluation[Any], counters: Counters) -> KeyedArrays:
-        """Run an evaluation on the event loop, and count it; raises ``NotTraced``, without a count."""
+    def _run_inline(evaluation: Evaluation[Any], counters: Counters, account: Account) -> KeyedArrays:
+        """Run an evaluation on the event loop, and count it for ``account``; raises ``NotTraced``, without a count."""
         is_run, began = True, time.perf_counter()
         try:
             return compute([evaluation])[0]
@@ -176,7 +180,7 @@ class Batches:
         finally:
             ended = time.perf_counter()
             if is_run:
-                counters.batched([began], began, ended, [CURRENT.get()])
+                counters.batched([began], began, ended, [CURRENT.get()], [(account, 1)])
             if ended - began > INLINE_S:
                 Batches._note(*evaluation.packed, ended - began)
 

@@ -11,6 +11,7 @@ from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Spec
 from app.gradcheck.job import Job
 from app.runtime.cancellation import Checkpoint
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import Counters
 from app.tensors.casting import Source
 
@@ -69,8 +70,8 @@ class Call:
 
     ``relies_on`` is the op that computes the answer, with its parameters, ``None`` if the work judges the op.
     ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. The caller
-    of the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``is_large``, if the body is
-    large, so that the work counts as long; ``is_alone``, if no other request is in progress.
+    of the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``account``, which pays; ``is_large``, if
+    the body is large, so that the work counts as long; ``is_alone``, if no other request is in progress.
     """
 
     owner: str
@@ -81,6 +82,7 @@ class Call:
     counters: Counters
     sources: Sequence[Source] = ()
     deadline: float = math.inf
+    account: Account = NOT_CHARGED
     is_large: bool = False
     is_alone: bool = False
 

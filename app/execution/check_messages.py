@@ -83,9 +83,10 @@ class Left:
 
 @dataclass(frozen=True)
 class Done:
-    """The check or job is over; if an error has ended it, this is it."""
+    """The check or job is over; if an error has ended it, this is it. A job has computed for ``compute_s``."""
 
     error: PullbackError | None = None
+    compute_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.pace import in_order
 from app.gradcheck.report import DEADLINE, Report, Step
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
 
 OP_BUDGET = "raise PULLBACK_CHECK_OP_S, or request fewer checks, modes or dtypes"
@@ -47,13 +48,17 @@ class Limits(NamedTuple):
 
 @dataclass
 class OpChecks:
-    """The checks of an op, which can run: their job, the report that the steps fill, and the owner in the queues."""
+    """The checks of an op, which can run: their job, the report that the steps fill, and the owner in the queues.
+
+    ``account`` pays for them.
+    """
 
     job: Job
     report: Report
     limits: Limits
     owner: str
     counters: Counters = field(default_factory=lambda: NOT_RECORDED)
+    account: Account = NOT_CHARGED
 
     @property
     def is_late(self) -> bool:
@@ -89,5 +94,10 @@ class CheckerInService:
             deadline, step.cure = limits.step()
             with suppress(DeadlinePassed):
                 await self.scheduler.run(
-                    step.run, queue="check", deadline=deadline, owner=checks.owner, counters=checks.counters
+                    step.run,
+                    queue="check",
+                    deadline=deadline,
+                    owner=checks.owner,
+                    counters=checks.counters,
+                    account=checks.account,
                 )

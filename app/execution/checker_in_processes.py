@@ -94,9 +94,25 @@ class _Run:
     begin: Callable[[Step], None]
     is_last: bool
     running: Step | None = None
+    step_began: float | None = None
 
     async def follow(self, process: CheckProcess) -> bool:
         """Keep what the process finds, until the end of the check or of its time; return as ``_try`` does."""
+        try:
+            return await self._follow(process)
+        finally:
+            # A step that was running has computed too.
+            if self.step_began is not None:
+                self._count(time.perf_counter() - self.step_began)
+
+    def _count(self, seconds: float) -> None:
+        """Count a step that has run for so long."""
+        self.step_began = None
+        self.checks.counters.executions += 1
+        ended = time.perf_counter()
+        self.checks.counters.spent("compute", ended - seconds, ended, self.checks.account)
+
+    async def _follow(self, process: CheckProcess) -> bool:
         steps, limits = self.checks.report.steps, self.checks.limits
         until = min(limits.until, process.load_until)
         while True:
@@ -108,7 +124,7 @@ class _Run:
                         return True
                 case Began(position):
                     self.running = steps[position]
-                    self.running.has_begun = True
+                    self.running.has_begun, self.step_began = True, time.perf_counter()
                     end, self.running.cure = limits.step()
                     until = min(limits.until, end + LATE_S)
                     self.begin(self.running)
@@ -116,9 +132,7 @@ class _Run:
                     steps[position].entries.append(entry)
                 case Left(position, has_ended, cure, seconds):
                     steps[position].has_ended, steps[position].cure = has_ended, cure
-                    self.checks.counters.executions += 1
-                    ended = time.perf_counter()
-                    self.checks.counters.spent("compute", ended - seconds, ended)
+                    self._count(seconds)
                     until = limits.until
                 case Done(error):
                     if error is not None:

@@ -105,10 +105,16 @@ class Engine:
                 deadline=call.deadline,
                 owner=call.owner,
                 counters=call.counters,
+                account=call.account,
                 is_alone=call.is_alone,
             )
         turn = partial(
-            self.scheduler.run, queue=queue, deadline=call.deadline, owner=call.owner, counters=call.counters
+            self.scheduler.run,
+            queue=queue,
+            deadline=call.deadline,
+            owner=call.owner,
+            counters=call.counters,
+            account=call.account,
         )
         if isinstance(work, Portioned):
             while not await turn(work.run_portion):
@@ -142,7 +148,9 @@ class Engine:
             report = await self.report(run.job, allowed.until, call.owner)
             limits = allowed.within(run.budget_s)
             begun = 0
-            async for _ in self.checker.steps(OpChecks(run.job, report, limits, call.owner, call.counters)):
+            async for _ in self.checker.steps(
+                OpChecks(run.job, report, limits, call.owner, call.counters, call.account)
+            ):
                 note_progress(begun, len(report.steps))
                 begun += 1
         if report.steps and not report.has_begun and limits is allowed:

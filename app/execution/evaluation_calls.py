@@ -12,6 +12,7 @@ from app.errors import too_late
 from app.execution.members import PATIENCE_S, Call
 from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import StageTimes
 
@@ -29,6 +30,7 @@ class WaitingEvaluation:
     future: asyncio.Future[KeyedArrays]
     counters: Counters
     times: StageTimes | None
+    account: Account = NOT_CHARGED
     arrived: float = field(default_factory=time.perf_counter)
     has_begun: bool = False
     outcome: KeyedArrays | None = None
@@ -109,7 +111,8 @@ class EvaluationCall(Call[WaitingEvaluation]):
             ended = time.perf_counter()
             self.seconds = ended - began if are_together and len(waiting) == len(self.members) else 0.0
             arrivals, members = [member.arrived for member in waiting], [member.times for member in waiting]
-            waiting[0].counters.batched(arrivals, began, ended, members)
+            shares = [(member.account, member.units) for member in waiting]
+            waiting[0].counters.batched(arrivals, began, ended, members, shares)
 
     def finish(self) -> None:
         """Set the results of the futures."""

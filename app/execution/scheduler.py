@@ -28,6 +28,7 @@ from app.execution.tickets import Overrun, Queue, Ticket
 from app.runtime.cancellation import Checkpoint
 from app.runtime.trace_entry import RETRY_S
 from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.stage_times import CURRENT, StageTimes
 from ops import Mode
@@ -79,14 +80,23 @@ class Scheduler:
         deadline: float,
         owner: str,
         counters: Counters = NOT_RECORDED,
+        account: Account = NOT_CHARGED,
     ) -> Result:
         """Return ``work(checkpoint)``, run on the thread of a queue in the turn of its ``owner``.
 
         If the work must be traced or compiled first, it starts again in the queue for that. ``deadline`` is a time of
-        ``time.monotonic``, which is also the loop's clock. Raises ``Overloaded`` when no more of the owner's work may
-        wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and the errors of ``work``.
+        ``time.monotonic``, which is also the loop's clock. ``account`` pays for the work. Raises ``Overloaded`` when no
+        more of the owner's work may wait, ``DeadlinePassed`` at the deadline, whether or not the work has ended, and
+        the errors of ``work``.
         """
-        submit = partial(self.submit, deadline=deadline, owner=owner, counters=counters, times=CURRENT.get())
+        submit = partial(
+            self.submit,
+            deadline=deadline,
+            owner=owner,
+            counters=counters,
+            times=CURRENT.get(),
+            account=account,
+        )
         ticket = submit(work, queue=queue)
         del work
         try:
@@ -117,6 +127,7 @@ class Scheduler:
         owner: str,
         counters: Counters = NOT_RECORDED,
         times: StageTimes | None = None,
+        account: Account = NOT_CHARGED,
     ) -> Ticket:
         """Queue ``work(checkpoint)`` and return its ticket, whose future gets the result, or ``NotTraced``.
 
@@ -124,7 +135,7 @@ class Scheduler:
         A caller that waits no more, at the latest at the deadline, abandons the ticket. Raises ``Overloaded``, also if
         the work must be traced, and too many traces of its op are late, or of all ops.
         """
-        ticket = Ticket(work, queue, deadline, owner, counters, times=times)
+        ticket = Ticket(work, queue, deadline, owner, counters, account, times=times)
         with self._lock:
             if queue in THREADS:
                 self._refuse_late(queue, op_of(owner))

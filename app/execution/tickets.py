@@ -11,6 +11,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.runtime.cancellation import Checkpoint, Interruptible
 from app.runtime.trace_entry import LATE_S
 from app.runtime.traces import traces_of
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import CURRENT, StageTimes
 
@@ -44,6 +45,7 @@ class Ticket:
     deadline: float
     owner: str
     counters: Counters
+    account: Account = NOT_CHARGED
     future: Future[Any] = field(default_factory=Future[Any])
     queued: float = field(default_factory=time.perf_counter)
     takes_place: bool = False
@@ -85,8 +87,8 @@ class Ticket:
         try:
             with Interruptible(self.deadline) as self.running, traces_of(self.owner):
                 self.check()
-                self.counters.spent("queue", self.queued, time.perf_counter())
-                self.future.set_result(self.counters.computed(self.work, self.check))
+                self.counters.spent("queue", self.queued, time.perf_counter(), self.account)
+                self.future.set_result(self.counters.computed(self.work, self.check, account=self.account))
         except BaseException as error:  # noqa: BLE001 - it goes to the caller
             self.future.set_exception(error)
         finally:

@@ -21,6 +21,7 @@ from app.fast_path.cache import Head
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import MAX_TEXT, Range, RangeReader, ResponseTemplate, RunReader, Template, Values
 from app.http.problems import Header
+from app.http.quotas import QUOTA_HEADERS
 from app.requests.answering import PIECE, Exchange
 from app.tensors import dtypes
 from app.tensors.casting import Source
@@ -36,6 +37,8 @@ MAX_SLOTS, MAX_DIGITS = 8, 25
 STATUS_LINE = b"HTTP/1.1 200 OK\r\n"
 # The headers whose values differ from response to response, in their order.
 CHANGING = (b"date", b"content-length", b"x-request-id")
+# Those after the last of them, which only some keys have.
+QUOTA = tuple(name.lower().encode() for name in QUOTA_HEADERS)
 
 CallOf = Callable[[Evaluation[Any]], SharedCall]
 """Returns the call of an evaluation, the same for all that may share one."""
@@ -232,6 +235,8 @@ def _head(headers: Sequence[Header]) -> tuple[bytes, bytes, bytes, bytes]:
     for name, value in headers:
         if name == b"connection":
             raise NotCacheable
+        if name in QUOTA:
+            continue
         if missing and name == missing[0]:
             parts[-1] += name + b": "
             parts.append(b"\r\n")

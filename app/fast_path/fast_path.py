@@ -38,6 +38,7 @@ from app.http.connection import Connection
 from app.http.deadlines import seconds_of
 from app.http.keys import Keys
 from app.http.request import REQUEST_ID
+from app.telemetry.accounts import Share
 from app.telemetry.stage_times import StageTimes
 
 logger = logging.getLogger("pullback")
@@ -159,8 +160,8 @@ class FastPath:
             if self._keys is not None:
                 grant = self._keys.grant_of(request.authorization)
                 # All templates are of calls: checks and graphs have none.
-                self._keys.enter(grant, "call")
-                request.key = grant.name
+                request.account = self._keys.enter(grant, "call")
+                request.key, request.grant = grant.name, grant
                 if isinstance(request.template.call.packing, Whole):
                     request.owner += f" (key {grant.name})"
         except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
@@ -177,13 +178,16 @@ class FastPath:
                 return
             began, read_s = time.perf_counter(), 0.0
             arrivals: list[float] = []
+            shares: list[Share] = []
             for requests in part.batch.values():
                 for request in requests:
                     # What came before the call was waiting, but for the reading.
                     arrivals.append(request.arrived + request.read_s)
                     read_s += request.read_s
+                    if self._keys is not None:
+                        shares.append((request.account, request.units))
             first = next(iter(part.batch))
-            first.counters.batched(arrivals, part.began, part.computed, self._traced(part))
+            first.counters.batched(arrivals, part.began, part.computed, self._traced(part), shares)
             for (template, alike), bodies in zip(part.batch.items(), part.bodies, strict=True):
                 self._respond(template, alike, bodies)
             first.parse_counters.seconds["parse"] += read_s
@@ -222,11 +226,15 @@ class FastPath:
             connection = request.connection
             self._pending.end(request)
             request.id, request.sent, request.target = request.id or self._log.next_id(), len(body), template.target
+            request_id = request.id
+            if self._keys is not None and request.grant is not None:
+                for name, value in self._keys.headers(request.grant, request.account):
+                    request_id += b"\r\n%b: %b" % (name, value)
             date = connection.server_state.default_headers[0][1]
             # As uvicorn ends the head of the last response of a connection.
             rest = end if connection.keeps_alive else end[:-2] + b"connection: close\r\n\r\n"
             connection.answer(
-                b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request.id, rest, body)
+                b"%b%b%b%d%b%b%b%b" % (line, date, before_length, len(body), before_id, request_id, rest, body)
             )
             if connection.link.is_lost:
                 request.status = CLIENT_GONE

@@ -49,6 +49,7 @@ class TemplateGroup(NamedTuple):
         del error
         waited_s = time.perf_counter() - member.arrived
         member.template.counters.seconds["queue"] += waited_s
+        member.account.add(waited_s, 0.0)
         self.answerer.leave(member)
 
 

@@ -18,8 +18,10 @@ from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.fast_path import Candidate
 from app.http.keys import Keys
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.stage_times import StageTimes
 from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
+from pullback.keys import Grant
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
 # that takes one or two milliseconds.
@@ -34,8 +36,9 @@ class PendingRequest:
 
     The body has ``received`` bytes. ``began`` and ``arrived``, the times of its first and last byte, are those of
     ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
-    the name of its key, empty without one. ``is_done``: it has been answered, or released to the general path, maybe as
-    a ``candidate``. The rest is that of ``app.execution.members.Member``.
+    the name of its key, empty without one, ``grant`` what the key allows, and ``account`` what it has used.
+    ``is_done``: it has been answered, or released to the general path, maybe as a ``candidate``. The rest is that of
+    ``app.execution.members.Member``.
     """
 
     connection: Connection
@@ -54,6 +57,8 @@ class PendingRequest:
     read_s: float = field(default=0.0, init=False)
     shared: Hashable = field(default=(), init=False)
     key: str = field(default="", init=False)
+    grant: Grant | None = field(default=None, init=False)
+    account: Account = field(default=NOT_CHARGED, init=False)
     units: int = field(default=0, init=False)
     owner: str = field(default="", init=False)
     may_wait: bool = field(default=True, init=False)
@@ -139,14 +144,14 @@ class Pending:
         request.is_done = True
         self._budget.free += request.received
         self._lifecycle.in_flight -= 1
-        if request.key and self._keys is not None:
-            self._keys.leave(request.key)
+        if request.grant is not None and self._keys is not None:
+            self._keys.leave(request.grant, request.account)
 
     def give_up(self, request: PendingRequest) -> None:
         """End a request, which takes the general path: there it is counted for its key."""
         self.end(request)
-        if request.key and self._keys is not None:
-            self._keys.give_back(request.key)
+        if request.grant is not None and self._keys is not None:
+            self._keys.give_back(request.grant)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Leave slow requests to the general path."""

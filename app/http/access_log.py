@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import orjson
 
 from app.settings import Settings
+from app.telemetry.accounts import Account
 from app.telemetry.counters import FIRST_ERROR, Counters
 from app.telemetry.line_writer import STDERR
-from app.telemetry.prometheus import Metrics
 from app.telemetry.stage_times import TracedAnswer, Tracing
 from app.telemetry.trace_context import parent_of
 
@@ -24,26 +24,27 @@ class Answered(TracedAnswer, Protocol):
 
     ``target`` is the path as the client wrote it. ``status`` is 499 if the client left before the response. ``began``
     is the arrival of its first byte, a time of ``time.perf_counter``. ``received`` and ``sent`` count the bytes of both
-    bodies. ``client`` has the address and the port. ``key`` is the name of the key, empty if the request has none. The
-    rest is that of ``TracedAnswer``.
+    bodies. ``client`` has the address and the port. ``key`` is the name of the key, empty if the request has none, and
+    ``account`` its account. The rest is that of ``TracedAnswer``.
     """
 
     received: int
     sent: int
     client: tuple[str, int] | None
     key: str
+    account: Account
 
 
 class AccessLog:
-    """A line for each request, and the ids of requests. With a file of keys, the log and the metrics name the keys.
+    """A line for each request, and the ids of requests. With a file of keys, it names the keys, and counts answers.
 
     Requests that ``tracing`` has begun end here.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics | None = None, tracing: Tracing | None = None) -> None:
-        """Start with a random part of all ids; ``metrics`` count the requests of each key."""
+    def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
+        """Start with a random part of all ids."""
         self.tracing = tracing
-        self._as_json, self._has_keys, self._metrics = settings.log == "json", settings.keys_file is not None, metrics
+        self._as_json, self._has_keys = settings.log == "json", settings.keys_file is not None
         # Returns a new request id.
         self.next_id = map((secrets.token_hex(4).encode() + b"-%x").__mod__, itertools.count(1)).__next__
         self._second, self._time = 0, ""
@@ -64,8 +65,8 @@ class AccessLog:
                 continue
             if self.tracing is not None and request.times is not None:
                 self.tracing.end(request, request.times, counters.op, counters.operation, counters.latest)
-            if self._has_keys and self._metrics:
-                self._metrics.by_key[request.key, request.status] += 1
+            if self._has_keys:
+                request.account.usage.answers[request.status] += 1
             host, port = request.client or ("-", 0)
             ms = (counters.latest - request.began) * 1000
             if self._as_json:

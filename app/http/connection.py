@@ -170,11 +170,13 @@ class Connection(EndingProtocol):
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Read a header; of several varying ones with one name, the last counts, but for lists."""
+        """Read a header; of several varying ones with one name, the last counts, but for lists. There is one key."""
         name = name.lower()
         if name in VARYING:
             if name in LISTED and name in self.varying:
                 value = self.varying[name] + b"," + value
+            elif name == b"authorization" and name in self.varying:
+                raise Malformed("expected one Authorization header, got more")
             self.varying[name] = value
         else:
             self.headers.append((name, value))

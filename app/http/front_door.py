@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,6 +19,7 @@ from app.http.problems import FAULT
 from app.http.request import REQUEST, Defer, Request
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
+from app.telemetry.accounts import Account
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import CURRENT
 
@@ -68,6 +70,8 @@ class FrontDoor:
         if self._log.tracing is not None:
             request.times = self._log.tracing.begin(request)
             CURRENT.set(request.times)
+        if self._keys is not None:
+            request.account = self._keys.nobody
         try:
             await self.admit(request)
         except ClientGone:
@@ -75,6 +79,8 @@ class FrontDoor:
             if request.link.abort():
                 await asyncio.sleep(0)  # the server notices now
         except PullbackError as error:
+            if error.refusal:
+                request.account.usage.refused[error.refusal] += 1
             await self._fail(request, error)
         except asyncio.CancelledError:
             # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
@@ -101,7 +107,7 @@ class FrontDoor:
         """
         request.budget, request.binary_limit, request.defer = self._budget, self._binary_limit, self._defer
         request.limit = request.json_limit = self._json_limit
-        key = ""
+        account: Account | None = None
         host, origin = request.headers.get(b"host", b""), request.headers.get(b"origin")
         request.deadline = deadline = Deadline(
             self._deadlines, self._deadline_s, request.wait_for_disconnect, request.too_slow, request.turn
@@ -114,8 +120,9 @@ class FrontDoor:
             if self._keys is not None and needs_key(request.path):
                 grant = self._keys.grant_of(request.headers.get(b"authorization", b""))
                 request.key, request.grant, request.owner_suffix = grant.name, grant, f" (key {grant.name})"
-                self._keys.enter(grant, scope_of(request.method, request.path))
-                key = grant.name
+                request.account = self._keys.account_of(grant.name)
+                request.quota = partial(self._keys.headers, grant, request.account)
+                account = self._keys.enter(grant, scope_of(request.method, request.path))
             if (milliseconds := request.headers.get(b"pullback-deadline-ms")) is not None:
                 deadline.shorten(seconds_of(milliseconds))
             await self._route(request)
@@ -125,8 +132,8 @@ class FrontDoor:
         finally:
             deadline.stop()
             self._budget.free += request.held
-            if key and self._keys is not None:
-                self._keys.leave(key)
+            if account is not None and request.grant is not None and self._keys is not None:
+                self._keys.leave(request.grant, account)
             # The deadline refers to the request: only the garbage collector could free this reference cycle.
             del request.deadline
 

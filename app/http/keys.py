@@ -4,15 +4,19 @@ import base64
 import binascii
 import hashlib
 import hmac
-import math
 import secrets
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.errors import Forbidden, TooManyRequests, Unauthorized
+from app.errors import OutOfScope, TooManyRequests, Unauthorized
+from app.http.buckets import Buckets
 from app.http.key_file import KeyFile
+from app.http.problems import Header
+from app.http.quotas import Quotas
+from app.settings import Settings
+from app.telemetry.accounts import Account, Accounts
 from pullback.keys import NOBODY, SCOPES, Grant
 
 MAX_KEY = 512
@@ -25,16 +29,16 @@ WAIT_S = 0.01
 class Keys:
     """The keys of a file, which is read again when it changes, and the requests in progress with each."""
 
-    def __init__(self, path: Path, limit: int) -> None:
+    def __init__(self, path: Path, limit: int, accounts: Accounts, buckets: Buckets) -> None:
         """Read the file; at most ``limit`` requests with one key may be in progress in this process.
 
-        Raises ``CannotStart`` when the file is invalid.
+        ``accounts`` have what each key has used, and ``nobody`` that of requests without a valid one; ``buckets`` have
+        the quotas. Raises ``CannotStart`` when the file is invalid.
         """
         self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
         self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
-        self._keys, self._limit, self._in_flight = self._table(), limit, dict[str, int]()
-        # The end of the time, by ``time.monotonic``, that the requests with a key have used up, for keys with a rate.
-        self._used_until = dict[str, float]()
+        self._keys, self._limit = self._table(), limit
+        self._accounts, self._quotas, self.nobody = accounts, Quotas(buckets), accounts.nobody
 
     def grant_of(self, authorization: bytes) -> Grant:
         """Return what the key in an ``Authorization`` header allows; raises ``Unauthorized`` without a valid one.
@@ -55,52 +59,54 @@ class Keys:
         if not hmac.compare_digest(digest, grant.digest):
             raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
         if time.time() >= grant.until:
-            raise Unauthorized(f"expected a valid key, got {grant.name}, which has expired; ask for another one")
+            expired = f"expected a valid key, got {grant.name}, which has expired; ask for another one"
+            raise Unauthorized(expired, refusal="expired")
         return grant
 
-    def enter(self, grant: Grant, scope: str) -> None:
-        """Begin a request, which ends with ``leave``. An empty ``scope`` is that of any key.
+    def account_of(self, name: str) -> Account:
+        """Return the account of the key with a name."""
+        return self._accounts.of(name)
 
-        Raises ``Forbidden`` if its key is not for this scope, and ``TooManyRequests`` when too many have its key.
+    def enter(self, grant: Grant, scope: str) -> Account:
+        """Begin a request, which ends with ``leave``; return its account. An empty ``scope`` is that of any key.
+
+        Raises ``Forbidden`` if its key is not for this scope, and ``TooManyRequests`` when too many have its key, or
+        have had it.
         """
-        name = grant.name
+        account = self._accounts.of(grant.name)
         if scope:
             need_scope(grant, scope)
-        if grant.most < math.inf:
-            self._take(grant)
-        own = self._in_flight.get(name, 0)
-        if own >= self._limit:
+        if account.in_flight >= self._limit:
             raise TooManyRequests(
-                f"expected at most {self._limit} requests at a time with the key {name}; try again soon"
+                f"expected at most {self._limit} requests at a time with the key {grant.name}; try again soon",
+                refusal="in_flight",
             )
-        self._in_flight[name] = own + 1
+        self._quotas.take(grant, account)
+        account.in_flight += 1
+        return account
 
-    def _take(self, grant: Grant) -> None:
-        """Count a request with a key that has a rate: the requests of the last period must be fewer than its most.
-
-        Each request uses up ``period_s / most`` seconds, and the time that is used up may reach ``period_s`` ahead:
-        the generic cell rate algorithm (ITU-T I.371).
-        """
-        now, each_s = time.monotonic(), grant.period_s / grant.most
-        used_until = max(now, self._used_until.get(grant.name, 0.0)) + each_s
-        if (wait_s := used_until - now - grant.period_s) > 0:
-            raise TooManyRequests(
-                f"expected at most {grant.most} requests in {grant.period_s} s with the key {grant.name}, got more",
-                retry_after_s=math.ceil(wait_s),
-            )
-        self._used_until[grant.name] = used_until
-
-    def give_back(self, name: str) -> None:
+    def give_back(self, grant: Grant) -> None:
         """Do not count a request, which begins anew, for the rate of its key."""
-        grant = self._file.grants.get(name, NOBODY)
-        if name in self._used_until and grant.most < math.inf:
-            self._used_until[name] -= grant.period_s / grant.most
+        self._quotas.give_back(grant)
 
-    def leave(self, name: str) -> None:
+    def leave(self, grant: Grant, account: Account) -> None:
         """End a request."""
-        self._in_flight[name] -= 1
-        if not self._in_flight[name]:
-            del self._in_flight[name]
+        account.in_flight -= 1
+        self._quotas.charge(grant, account)
+
+    def charge(self, name: str, compute_s: float) -> None:
+        """Count what a job of a key has computed."""
+        account = self._accounts.of(name)
+        account.add(0.0, compute_s)
+        if (grant := self._file.grants.get(name)) is not None:
+            self._quotas.charge(grant, account)
+
+    def headers(self, grant: Grant, account: Account) -> tuple[Header, ...]:
+        """Return the headers of a response with the quotas of its key, and what is left of them."""
+        if grant.rate is None and grant.compute is None:
+            return ()
+        self._quotas.charge(grant, account)
+        return self._quotas.headers(grant)
 
     def _examine(self) -> None:
         """Read the file if it has changed."""
@@ -118,11 +124,20 @@ class Keys:
         return {self._mac(grant.digest): grant for grant in self._file.grants.values()}
 
 
+def keys_of(settings: Settings, accounts: Accounts) -> Keys | None:
+    """Return the keys of the settings, ``None`` if none is needed. Raises ``CannotStart`` when the file is invalid."""
+    if settings.keys_file is None:
+        return None
+    # Several workers read a copy of the file, in a folder of theirs.
+    buckets = Buckets(settings.keys_file.with_name("buckets") if settings.workers > 1 else None)
+    return Keys(settings.keys_file, settings.key_inflight, accounts, buckets)
+
+
 def need_scope(grant: Grant, scope: str) -> None:
-    """Raise ``Forbidden`` when a key is not for this scope."""
+    """Raise ``OutOfScope`` when a key is not for this scope."""
     if scope not in grant.may:
         own = ", ".join(sorted(grant.may))
-        raise Forbidden(f"expected a key for {scope} ({SCOPES[scope]}), got {grant.name}, which is for {own}")
+        raise OutOfScope(f"expected a key for {scope} ({SCOPES[scope]}), got {grant.name}, which is for {own}")
 
 
 def presented_key(authorization: bytes) -> bytes:

@@ -18,6 +18,7 @@ from app.errors import MAX_GOT, Forbidden, WrongHost, clip
 from app.http.key_scopes import HEALTH
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
+from app.http.quotas import QUOTA_HEADERS
 from app.http.request import Request
 from app.settings import ANY, Settings
 
@@ -28,7 +29,7 @@ ALLOWED_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 OWN_ORIGIN = "expected the service's own Origin"
 # A name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
 VALID_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Pullback-Provenance")
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Pullback-Provenance", *QUOTA_HEADERS)
 
 
 class Origins:

@@ -20,6 +20,7 @@ from app.http.preferences import preferences
 from app.http.problems import Dialect, Header, problem, render
 from app.http.transport import BEGAN, CONNECTION, Link, unacknowledged
 from app.http.zero_copy import ZeroCopyBody
+from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.stage_times import StageTimes
 from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
@@ -41,8 +42,8 @@ Defer: TypeAlias = Callable[["Request"], Awaitable[None]]
 
 REQUEST = "pullback.request"
 """The key of the ``Request`` in the scope of a request."""
-OF_KEY = "pullback.key"
-"""The key of the name of the API key in the scope of a request whose job it is."""
+OF_KEY, OF_JOB = "pullback.key", "pullback.account"
+"""The keys of the name of the API key, and of the account, in the scope of a request of a job."""
 
 
 class Request:
@@ -54,7 +55,8 @@ class Request:
     any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends. ``target`` is the
     path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the name of the key that
     the request has, empty if it has none, and ``grant`` is what the key allows; ``owner_suffix`` is added to the owner
-    of its work, so that no key starves another. ``candidate`` is set if the fast path may make a template from this
+    of its work, so that no key starves another. ``account`` counts the work, and ``quota`` returns the headers with
+    what is left for the key. ``candidate`` is set if the fast path may make a template from this
     request, and ``defer`` if it may become a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``,
     that of its errors, and ``counters``. ``times`` are set if it is traced.
     """
@@ -101,6 +103,8 @@ class Request:
         self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
         self.grant: Grant | None = None
         self.times: StageTimes | None = None
+        self.account: Account = scope.pop(OF_JOB, NOT_CHARGED)
+        self.quota: Callable[[], Sequence[Header]] | None = None
         self.defer: Defer | None = None
         self.is_streamed = False
         self._receive, self._send = receive, send
@@ -253,6 +257,8 @@ class Request:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
+            if self.quota is not None:
+                headers += self.quota()
             if self.lifecycle.draining and not self.link.has_more():
                 headers.append(CLOSE)
         await self._send(message)

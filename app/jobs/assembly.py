@@ -6,7 +6,7 @@ from dataclasses import replace
 from app.errors import CannotStart
 from app.execution.engine import Engine
 from app.jobs.line import JobLine
-from app.jobs.processes import JobProcesses
+from app.jobs.processes import Charge, JobProcesses
 from app.jobs.records import Bounds
 from app.jobs.store import JobStore
 from app.settings import MB, Settings
@@ -14,10 +14,10 @@ from app.settings import MB, Settings
 log = logging.getLogger("pullback")
 
 
-def job_line(engine: Engine, settings: Settings) -> JobLine | None:
+def job_line(engine: Engine, settings: Settings, charge: Charge) -> JobLine | None:
     """Return the line of jobs for these settings; ``None`` if they turn jobs off, or if no temporary folder exists.
 
-    Raises ``CannotStart`` if the folder of the settings cannot be used.
+    ``charge`` counts what each job has computed. Raises ``CannotStart`` if the folder of the settings cannot be used.
     """
     if not settings.jobs or engine.setup is None:
         return None
@@ -38,7 +38,7 @@ def job_line(engine: Engine, settings: Settings) -> JobLine | None:
         **{"deadline_s": settings.job_s, "checks_s": settings.job_s},
     }
     setup = replace(engine.setup, settings=engine.setup.settings.model_copy(update=alone))
-    processes = JobProcesses(setup, engine.forks, settings.job_memory_mb)
+    processes = JobProcesses(setup, engine.forks, settings.job_memory_mb, charge)
     line = JobLine(store, processes, settings.jobs, settings.job_s, of_key)
     engine.lifecycle.at_stop.append(line.stop)
     return line

@@ -19,6 +19,10 @@ Follow: TypeAlias = Callable[[Progress | PartOfAnswer], Awaitable[None]]
 """Takes how far a job has got, and the parts of its answer."""
 
 
+Charge: TypeAlias = Callable[[str, float], None]
+"""Counts for a key, by its name, that its job has computed for so many seconds."""
+
+
 class Died(Exception):
     """The process of a job has ended before the answer; the text says how."""
 
@@ -26,9 +30,9 @@ class Died(Exception):
 class JobProcesses:
     """Processes of jobs, which have the same ``setup``. One that uses ``memory_mb`` is ended."""
 
-    def __init__(self, setup: Setup, forks: Forks, memory_mb: int) -> None:
-        """Start nothing yet."""
-        self._setup, self._forks, self._memory_mb = setup, forks, memory_mb
+    def __init__(self, setup: Setup, forks: Forks, memory_mb: int, charge: Charge) -> None:
+        """Start nothing yet; ``charge`` counts what each job has computed."""
+        self._setup, self._forks, self._memory_mb, self._charge = setup, forks, memory_mb, charge
         self._idle = list[CheckProcess]()
 
     async def run(self, claim: Claim, limit_s: float, most: int, follow: Follow) -> Answer:
@@ -39,14 +43,18 @@ class JobProcesses:
         Raises ``Died``, ``OpFailed`` where the answer has more than ``most`` bytes or the process too much memory or
         time, and ``Overloaded`` where no process can start.
         """
-        process = await self._process()
+        process, compute_s = await self._process(), None
+        began = time.monotonic()
         try:
-            until = time.monotonic() + limit_s + LATE_S
+            until = began + limit_s + LATE_S
             await process.order(claim, until)
-            answer = await self._answer(process, until, most, follow)
+            answer, compute_s = await self._answer(process, until, most, follow)
         except BaseException:
             process.close()
             raise
+        finally:
+            # Where it does not say what it has computed, it may have computed all the time.
+            self._charge(claim.key, time.monotonic() - began if compute_s is None else compute_s)
         self._idle.append(process)
         return answer
 
@@ -81,7 +89,8 @@ class JobProcesses:
             process.close()
             raise
 
-    async def _answer(self, process: CheckProcess, until: float, most: int, follow: Follow) -> Answer:
+    async def _answer(self, process: CheckProcess, until: float, most: int, follow: Follow) -> tuple[Answer, float]:
+        """Return the answer, and the seconds that it has computed."""
         head, pieces, size = Head(500, ()), list[bytes](), 0
         while True:
             match await process.receive(until):
@@ -98,8 +107,8 @@ class JobProcesses:
                         raise OpFailed(f"the answer has more than {most} bytes (PULLBACK_JOBS_MB)")
                 case Done(PullbackError() as error):
                     raise OpFailed(error.detail)
-                case Done():
-                    return Answer(head.status, head.headers, b"".join(pieces))
+                case Done(_, compute_s):
+                    return Answer(head.status, head.headers, b"".join(pieces)), compute_s
                 case Dead(status):
                     raise self._death(process, status)
                 case _:

@@ -94,7 +94,7 @@ async def answer(
     op = call.owner
     if reply is None:
         # Reading the body may have shortened the deadline.
-        call.owner, call.deadline = op + request.owner_suffix, request.deadline.at
+        call.owner, call.deadline, call.account = op + request.owner_suffix, request.deadline.at, request.account
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
@@ -152,9 +152,9 @@ async def _answer_on_scheduler(
     def work(checkpoint: Checkpoint) -> tuple[Call, Any, Reply | None]:
         nonlocal has_begun
         has_begun = True
-        counters.spent("queue", queued, time.perf_counter())
+        counters.spent("queue", queued, time.perf_counter(), request.account)
         call = counters.timed("parse", read, body)
-        work, computed = call.work, call.counters.computed
+        work, computed = call.work, partial(call.counters.computed, account=request.account)
         assert not isinstance(work, CheckRun)  # no binary request is a check
         if isinstance(work, Portioned):
             return call, None, None
@@ -166,7 +166,7 @@ async def _answer_on_scheduler(
         return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
     finally:
         if not has_begun:
-            counters.spent("queue", queued, time.perf_counter())
+            counters.spent("queue", queued, time.perf_counter(), request.account)
 
 
 def _size(computed: Any) -> int:

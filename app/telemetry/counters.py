@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from app.runtime.traces import NotTraced
+from app.telemetry.accounts import NOT_CHARGED, Account, Share
 from app.telemetry.stage_times import CURRENT, STAGES, Batch, Stage, StageTimes
 
 FIRST_ERROR = 400
@@ -82,10 +83,14 @@ class Counters:
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self.durations, self.sizes = Distribution(DURATIONS), Distribution(SIZES)
 
-    def spent(self, stage: Stage, began: float, ended: float) -> None:
-        """Count the time of a stage of the request that this code works for."""
+    def spent(self, stage: Stage, began: float, ended: float, account: Account = NOT_CHARGED) -> None:
+        """Count the time of a stage of the request that this code works for, which ``account`` pays."""
         took = ended - began
         self.seconds[stage] += took
+        if stage == "compute":
+            account.add(0.0, took)
+        elif stage == "queue":
+            account.add(took, 0.0)
         # What nothing counts surrounds what is counted: it would be a span twice.
         if (times := CURRENT.get()) is not None and self is not NOT_RECORDED:
             times.add(stage, began, ended)
@@ -98,26 +103,39 @@ class Counters:
         finally:
             self.spent(stage, began, time.perf_counter())
 
-    def computed(self, work: Callable[[*Args], Result], *args: *Args) -> Result:
-        """Return ``work(*args)``, and count a run of the op and its time even if it raises."""
+    def computed(self, work: Callable[[*Args], Result], *args: *Args, account: Account = NOT_CHARGED) -> Result:
+        """Return ``work(*args)``, and count a run of the op and its time, which ``account`` pays, even if it raises."""
         self.executions += 1
+        began = time.perf_counter()
         try:
-            return self.timed("compute", work, *args)
+            return work(*args)
         except NotTraced:  # it starts again on a thread that may make the trace
             self.executions -= 1
             raise
+        finally:
+            self.spent("compute", began, time.perf_counter(), account)
 
     def batched(
-        self, arrivals: Sequence[float], began: float, ended: float, members: Sequence[StageTimes | None] = ()
+        self,
+        arrivals: Sequence[float],
+        began: float,
+        ended: float,
+        members: Sequence[StageTimes | None] = (),
+        shares: Sequence[Share] = (),
     ) -> None:
         """Count a batch: the wait of each evaluation, and one run. The times are those of ``time.perf_counter``.
 
         ``members`` are the requests of the evaluations, ``None`` for one that is not traced; empty if none is.
+        ``shares`` are those of the evaluations, whose accounts pay for it; empty if none does.
         """
         waited, took = len(arrivals) * began - sum(arrivals), ended - began
         self.seconds["queue"] += waited
         self.seconds["compute"] += took
         self.executions += 1
+        if shares:
+            each_s = took / max(sum([units for _, units in shares]), 1)
+            for arrived, (account, units) in zip(arrivals, shares, strict=True):
+                account.add(began - arrived, each_s * units)
         traced = [(times, arrived) for times, arrived in zip(members, arrivals, strict=False) if times is not None]
         self.sizes.add(len(arrivals), traced[0][0] if traced else None)
         if traced:

@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import STOPS, TRACES, Stop
+from app.telemetry.accounts import Accounts
 from app.telemetry.counters import DURATIONS, SIZES, Counters, CounterTable, Distribution
 from app.telemetry.exemplars import Select, WithExemplars
 from app.telemetry.line_writer import STDERR
@@ -106,8 +107,8 @@ class Metrics:
 
         ``registry`` must be empty. The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
-        # The responses by key and status; the key is empty for a request without a valid one.
-        self.by_key: collections.Counter[tuple[str, int]] = collections.Counter()
+        # Those of the keys, once there are any.
+        self.accounts = Accounts()
         self._table = CounterTable()
         self._usage = collections.defaultdict[str, float](float)
         self._registry = registry
@@ -168,6 +169,12 @@ class Metrics:
         document = "Answered probes of health and scrapes of metrics."
         probes = self._total("pullback_probe_requests", document, "operation", "status")
         by_key = self._total("pullback_key_requests", "Answered requests by the name of their key.", "key", "status")
+        document = "Requests that were refused for their key or a limit of it."
+        refused = self._total("pullback_key_refusals", document, "key", "reason")
+        document = "Seconds that requests with a key have waited for TensorFlow."
+        queued = self._total("pullback_key_queue_seconds", document, "key")
+        document = "Seconds spent computing for a key: its share of each batch, its checks and its jobs."
+        computed = self._total("pullback_key_compute_seconds", document, "key")
         document = "Seconds from a request's first byte to the end of its response."
         durations = _Buckets(histogram(DURATION, document, labels, buckets=DURATIONS))
         document = "Requests that share one TensorFlow call."
@@ -189,8 +196,13 @@ class Metrics:
                     sizes.publish(counters.sizes, op, operation)
                     for stage, total in seconds.items():
                         total.publish(counters.seconds[stage], op, operation)
-            for (key, status), count in self.by_key.items():
-                by_key.publish(count, key, str(status))
+            for key, used in self.accounts.usages.items():
+                for status, count in used.answers.items():
+                    by_key.publish(count, key, str(status))
+                for reason, count in used.refused.items():
+                    refused.publish(count, key, reason)
+                queued.publish(used.queue_s, key)
+                computed.publish(used.compute_s, key)
 
         return publish
 

@@ -18,7 +18,9 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in logs and metrics.")],
     terms: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TERM]...", help="What limits it: until=2027-06-30, may=call,check, rate=100/s."),
+        typer.Argument(
+            metavar="[TERM]...", help="What limits it: until=2027-06-30, may=call,check, rate=100/s, compute=60/min."
+        ),
     ] = None,
 ) -> None:
     """Make a key, and print it with its line for the service's file of keys."""

@@ -313,6 +313,7 @@ def test_every_metric_is_in_the_table_with_its_labels(serve: Serve, tmp_path: Pa
         # An op whose rows share calls has a metric of their shapes.
         client.post("/v1/ops/safe_norm/forward", json={"inputs": {"x": [1]}})
         client.get("/health/live")
+        client.get("/v1/ops", headers={"authorization": "Bearer other"})
         families = list(text_string_to_metric_families(client.get("/metrics").text))
     # The samples of a counter have a suffix that its family lacks.
     names = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}

@@ -15,8 +15,10 @@ import pytest
 
 import pullback
 from app.errors import CannotStart, TooManyRequests
+from app.http.buckets import Buckets
 from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile, KeyFileCopy
 from app.http.keys import Keys
+from app.telemetry.accounts import Accounts
 from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S
 
@@ -350,7 +352,8 @@ DIGEST = hashlib.sha256(b"a").hexdigest()
         (f"a:{DIGEST} may=call,all", "line 1: may: expected some of call"),
         (f"a:{DIGEST} rate=0/s", "line 1: rate: expected a number of requests and a period"),
         (f"a:{DIGEST} rate=5/week", "line 1: rate: expected"),
-        (f"a:{DIGEST} may=call may=check", "line 1: expected each of until, may, rate once at most"),
+        (f"a:{DIGEST} compute=0.5/s", "line 1: compute: expected a number of seconds and a period"),
+        (f"a:{DIGEST} may=call may=check", "line 1: expected each of until, may, rate, compute once at most"),
         (f"a:{DIGEST} color=red", "line 1: expected each of until, may, rate"),
         ("\udcff", "expected UTF-8 text"),
         ("#" * (MAX_FILE + 1), f"expected at most {MAX_FILE} bytes"),
@@ -365,12 +368,11 @@ def test_an_invalid_file_is_refused(tmp_path, content, message):
 
 
 def test_a_request_that_begins_anew_is_counted_once(keys_file):
-    keys = Keys(keys_file, 100)
+    keys = Keys(keys_file, 100, Accounts(), Buckets())
     grant = keys.grant_of(f"Bearer {KEYS['seldom']}".encode())
     for _ in range(20):
-        keys.enter(grant, "call")
-        keys.leave("seldom")
-        keys.give_back("seldom")
+        keys.leave(grant, keys.enter(grant, "call"))
+        keys.give_back(grant)
     for _ in range(12):
         keys.enter(grant, "call")
     with pytest.raises(TooManyRequests):

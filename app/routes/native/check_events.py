@@ -16,6 +16,7 @@ from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.places import merge
 from app.gradcheck.report import Step
 from app.routes.native.check_models import CheckRequest, ChecksRequest
+from app.telemetry.accounts import NOT_CHARGED, Account
 from ops import FLOATS, Op
 from pullback.documents import written
 from pullback.gradcheck.verdict import Verdict, worst_verdict
@@ -53,15 +54,17 @@ class Requested:
         checks = None if request.checks is None else tuple(request.checks)
         return cls(tuple(Job(op.name, options, checks) for op in ops), unavailable, request.findings)
 
-    async def events(self, engine: Engine, limits: Limits, owner_suffix: str = "") -> AsyncGenerator[Event]:
-        """Yield the events; steps after the limit are skipped."""
+    async def events(
+        self, engine: Engine, limits: Limits, owner_suffix: str = "", account: Account = NOT_CHARGED
+    ) -> AsyncGenerator[Event]:
+        """Yield the events; steps after the limit are skipped, and ``account`` pays for the others."""
         began = time.monotonic()
         try:
             of_ops = list[OpChecks]()
             for job in self.jobs:
                 owner = job.op + owner_suffix
                 report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
-                of_ops.append(OpChecks(job, report, limits, owner, engine.counters(job.op, "checks")))
+                of_ops.append(OpChecks(job, report, limits, owner, engine.counters(job.op, "checks"), account))
             missing = [{"op": name, "reason": reason} for name, reason in self.unavailable.items()]
             run = _Run(engine, of_ops, self.findings)
             yield {"event": "start", "ops": [job.op for job in self.jobs], "unavailable": missing, "steps": run.count}

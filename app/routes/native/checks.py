@@ -110,7 +110,7 @@ class StreamHandler:
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
             limits = limits.within(parameters.budget_s)
-            async with aclosing(requested.events(self.engine, limits, request.owner_suffix)) as events:
+            async with aclosing(requested.events(self.engine, limits, suffix, request.account)) as events:
                 async for event in events:
                     if event["event"] == "progress":
                         note_progress(event["done"], event["steps"])

@@ -36,6 +36,10 @@ _HEADERS: Mapping[int, Schema] = {
     429: _SECONDS,
     503: _SECONDS,
 }
+_QUOTA: Mapping[str, Schema] = {
+    "RateLimit-Policy": {"description": "The quotas of the key.", "schema": {"type": "string"}},
+    "RateLimit": {"description": "What is left of them.", "schema": {"type": "string"}},
+}
 SUCCESS = ("200", "201", "204")
 _DEADLINE: Schema = {
     "name": "Pullback-Deadline-Ms",
@@ -115,6 +119,8 @@ def with_keys(document: Schema) -> Schema:
     scheme = {"type": "http", "scheme": "bearer", "description": "A key of the service's file of keys."}
     document["components"]["securitySchemes"] = {"key": scheme}
     document["security"] = [{"key": []}]
+    # Those of the quotas of a key, if it has any.
+    document["components"]["responses"]["429"]["headers"] |= _QUOTA
     for path, operations in document["paths"].items():
         if path.startswith(HEALTH):
             for operation in operations.values():
