@@ -5,13 +5,16 @@ FROM ${PYTHON_IMAGE} AS compiler
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ make \
     && rm -rf /var/lib/apt/lists/*
-# The service cannot write bytecode.
-ENV UV_COMPILE_BYTECODE=1
+# The service cannot write bytecode. Compiled one after the other, with no times in them, the same files have the same.
+ENV PYTHONHASHSEED=0 \
+    COMPILE="import compileall as c, os, py_compile as p; c.compile_dir(os.getcwd(), quiet=2, invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
 WORKDIR /pullback
 COPY Makefile pyproject.toml ./
 
 # The common part of both images, without the installed packages. The user owns no files and only logs to stderr.
 FROM ${PYTHON_IMAGE} AS service
+# The time of a release: useradd writes the day into /etc/shadow.
+ARG SOURCE_DATE_EPOCH
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pullback \
     && mkdir /ops-extra \
     && install --directory --owner=pullback --mode=700 /crashes \
@@ -46,7 +49,8 @@ COPY ops/*.cc ops/
 RUN make native \
     && rm -rf .venv/bin/pip* .venv/bin/uv* \
     && cd .venv/lib/python3*/site-packages \
-    && rm -rf tensorflow/include clang/native pip pip-* uv uv-*
+    && rm -rf tensorflow/include clang/native pip pip-* uv uv-* \
+    && python -c "$COMPILE"
 
 FROM service AS cpu
 COPY --from=build-cpu /pullback/.venv .venv
@@ -65,13 +69,16 @@ COPY ops/*.cc ops/
 RUN make native BUILD=gpu \
     && rm -rf .venv/bin/pip* .venv/bin/uv* \
     && cd .venv/lib/python3*/site-packages \
-    && rm -rf tensorflow/include clang/native pip pip-* uv uv-*
+    && rm -rf tensorflow/include clang/native pip pip-* uv uv-* \
+    && python -c "$COMPILE"
 
 FROM service AS gpu
 COPY --from=build-gpu /pullback/.venv .venv
 # CUDA's libraries are in NVIDIA's wheels, where the loader does not search by default.
 USER root
-RUN printf '%s\n' /pullback/.venv/lib/python3*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/pullback.conf && ldconfig
+RUN printf '%s\n' /pullback/.venv/lib/python3*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/pullback.conf \
+    && ldconfig \
+    && rm /var/cache/ldconfig/aux-cache
 USER pullback
 COPY --from=build-gpu /pullback/build build
 COPY pullback pullback

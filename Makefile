@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences release clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -339,17 +339,30 @@ committed:
 	@changes=$$(git status --porcelain); test -z "$$changes" || { \
 	    echo "Expected a commit without changes beside it, got:" >&2; echo "$$changes" >&2; exit 1; }
 
+# Python alone: it refuses before anything is installed.
+releasable:
+	@$(PYTHON) -m tests.releasable
+
+release: committed releasable distribution ## build what a release has, if this commit is one: see CONTRIBUTING.md
+
 # Twice, each from the files of the commit alone, and with its time.
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' pullback/__init__.py)
-release: committed $(VENV)/.installed-cpu build/release/.installed-$(MINOR) ## build wheel and source archive, see that they can be built again, and add checksums, licences and a bill of materials
+# The images to build: make distribution IMAGES= builds none, and needs no Docker.
+IMAGES := cpu gpu
+distribution: committed $(VENV)/.installed-cpu build/release/.installed-$(MINOR) ## build wheel, source archive and images, see that they can be built again, and add checksums, licences and a bill of materials
 	@set -e; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); rm -rf dist build/first build/second; \
 	for folder in build/first build/second; do \
 	    mkdir -p $$folder/dist; git archive --prefix=source/ HEAD | tar -x -C $$folder; \
 	    git archive --format=tar.gz --prefix=pullback-$(VERSION)/ --output=$$folder/dist/pullback-$(VERSION).tar.gz HEAD; \
 	    $(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $$folder/dist $$folder/source; \
+	    for image in $(IMAGES); do \
+	        $(IMAGE) --no-cache --quiet --build-arg SOURCE_DATE_EPOCH --target $$image --tag pullback:$(VERSION)-$$image $$folder/source; \
+	        docker save pullback:$(VERSION)-$$image | $(PYTHON) -m tests.reproducible_image \
+	            $$folder/dist/pullback-$(VERSION)-$$image.tar $$SOURCE_DATE_EPOCH; \
+	    done; rm -r $$folder/source; \
 	done; \
 	diff -r build/first/dist build/second/dist || { echo "Expected two builds of a commit to be equal." >&2; exit 1; }; \
-	cp -r build/first/dist dist; rm -rf build/first build/second; \
+	mv build/first/dist dist; rm -rf build/first build/second; \
 	$(LICENCES) --output-file dist/licences.md >/dev/null; \
 	build/release/bin/python -W ignore::UserWarning -m cyclonedx_py requirements --output-reproducible --pyproject pyproject.toml \
 	    --output-file dist/pullback-$(VERSION).cdx.json requirements/cpu.txt; \

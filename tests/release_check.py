@@ -6,6 +6,7 @@ status is 1 if any step fails or does not end.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -224,6 +225,8 @@ def main(*names: str) -> int:
     results = run_all(STEPS, names)
     document = f"Release check of {tested}, with Python {sys.version.split()[0]}\n\n{table(results)}\n"
     (FOLDER / "table.md").write_text(document, encoding="utf-8")
+    found = {"commit": tested.partition(",")[0], "changes": "," in tested, "results": [vars(one) for one in results]}
+    (FOLDER / "results.json").write_text(json.dumps(found, indent=1), encoding="utf-8")  # tests/releasable.py reads it
     print(f"\n{document}", end="")
     return int(any(one.result == "failed" for one in results))
 

@@ -236,7 +236,9 @@ def test_what_does_not_fit_is_refused_at_the_start(url: str, arguments: list[str
 def test_a_signal_ends_it_and_a_port_has_one_server(url: str, number: int, status: int) -> None:
     with bridge(url, "square", "--shape", "x=2") as (address, process):
         command = [sys.executable, "-P", "-m", "pullback", "philote", "square", "--shape", "x=2", "--url", url]
-        other = subprocess.run([*command, "--listen", address], capture_output=True, text=True, check=False)
+        other = subprocess.run(
+            [*command, "--listen", address], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
         assert other.returncode == 2
         assert "expected an address and port that are free" in other.stderr
         process.send_signal(number)
