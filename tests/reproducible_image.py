@@ -73,7 +73,7 @@ def _config(config: Mapping[str, Any], digests: Sequence[str], epoch: int) -> Do
     settings["config"] = {
         name: value for name, value in settings["config"].items() if name not in ("Hostname", "Image")
     }
-    history = [{**{n: x for n, x in each.items() if n != "created"}, "created": time} for each in config["history"]]
+    history = [{**each, "created": time} for each in config["history"]]
     diff_ids = [f"sha256:{digest}" for digest in digests]
     return {**settings, "created": time, "history": history, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
 
