@@ -87,7 +87,7 @@ class Discipline(services.DisciplineServiceServicer, services.ExplicitServiceSer
         async with _reported(context):
             if names := sorted(request.options.fields):
                 expected = "no options: set attributes where the server starts, pullback philote OP NAME=VALUE"
-                raise BadArgument(f"expected {expected}, got {names[0][:MOST_TEXT]!r}")
+                raise BadArgument(f"expected {expected}, got {names[0]!r}")
         return Empty()
 
     async def Setup(self, request: Any, context: Any) -> Any:
@@ -112,7 +112,7 @@ class Discipline(services.DisciplineServiceServicer, services.ExplicitServiceSer
                 t = {data.kInput: self._inputs, data.kOutput: self._outputs}.get(found.type, {}).get(found.name)
                 if t is None or tuple(found.shape) != _shape(t):
                     known = ", ".join(f"{name}: {list(_shape(t))}" for name, t in self._variables())
-                    got = f"{found.name[:MOST_TEXT]}: {list(found.shape)[:MOST_TEXT]}"
+                    got = f"{found.name}: {list(found.shape)}"
                     raise BadArgument(f"expected the shapes that the server was started with, {known}, got {got}")
         return Empty()
 
@@ -148,7 +148,7 @@ class Discipline(services.DisciplineServiceServicer, services.ExplicitServiceSer
                     raise BadArgument("expected arrays of inputs, got a discrete variable or an array of another kind")
                 if part.name not in arrays:
                     expected = f"the inputs {', '.join(arrays)}" if arrays else "no inputs"
-                    raise BadArgument(f"expected {expected}, got {part.name[:MOST_TEXT]!r}")
+                    raise BadArgument(f"expected {expected}, got {part.name!r}")
                 size, at = arrays[part.name].size, slice(part.start, part.end + 1)
                 if not 0 <= part.start <= part.end < size or part.end + 1 - part.start != len(part.data):
                     got = f"{len(part.data)} numbers from {part.start} to {part.end}"
