@@ -110,10 +110,13 @@ test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients/b
 	    echo "Expected Chromium as 'chromium'. On Debian: apt install chromium" >&2; exit 1; }
 	$(VENV)/bin/python -m tests.browser build/clients/browser $(if $(PICTURES),--pictures)
 
-vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer loads from others, at the versions of package-lock.json
+vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer and the site load from others, at the versions of package-lock.json
 	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients/browser/packages/node_modules/uplot && \
 	    cp $$uplot/dist/uPlot.iife.min.js uPlot.js && cp $$uplot/dist/uPlot.min.css uPlot.css && \
 	    cp $$uplot/LICENSE uPlot.LICENSE && sha256sum uPlot.css uPlot.js uPlot.LICENSE >SHA256SUMS
+	@cd website/vendor && font=$(CURDIR)/build/clients/browser/packages/node_modules/@fontsource/noto-sans-math && \
+	    cp $$font/files/noto-sans-math-latin-400-normal.woff2 math.woff2 && cp $$font/LICENSE math.LICENSE && \
+	    sha256sum math.woff2 math.LICENSE >SHA256SUMS
 
 # With a Python that need not be one of the service: make test-client-alone ALONE=python3.14
 ALONE := $(PYTHON)

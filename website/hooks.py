@@ -11,6 +11,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 GENERATED = ROOT / "build" / "site-pages"
 """Where ``website/reference.py`` writes pages, which needs the service."""
+VENDOR = Path(__file__).with_name("vendor")
+"""The font of formulas, which `make vendor` copies."""
 OUTSIDE = "repository"
 """The folder of the site for files of the repository outside docs/."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s#:]*)(#[^()\s]*)?\)")
@@ -26,6 +28,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"reference/{page.name}", content=page.read_text(encoding="utf-8")))
     for name in ("extra.css", "extra.js", "iframe-worker.js"):
         files.append(File.generated(config, f"assets/{name}", abs_src_path=str(Path(__file__).with_name(name))))
+    for path in sorted(VENDOR.glob("math.*")):
+        files.append(File.generated(config, f"assets/{path.name}", abs_src_path=str(path)))
     for name, module in PYTHON.items():
         files.append(File.generated(config, f"reference/{name}.md", content=f"# {name.title()}\n\n::: {module}\n"))
     unread = [(ROOT / "docs" / file.src_uri) for file in files.documentation_pages() if file.generated_by is None]

@@ -124,8 +124,8 @@ def main(url: str, file: Path) -> None:
         "the [benchmarks](../README.md) say which evals there are, and how to run GradBench itself.\n",
         "Each eval is asked by its messages, and the service answers on loopback. Beside it stands TensorFlow in the",
         "process of the caller, traced by `tf.function`, with the same code of the value and the same derivative.",
-        f"The difference is the price of HTTP, the conversion to bytes, and the service. Least of {ROUNDS * RUNS} calls,",
-        "on a shared machine; `hello` and `kmeans` are not measured.\n",
+        "The difference is the price of HTTP, the conversion to bytes, and the service.",
+        f"Least of {ROUNDS * RUNS} calls, on a shared machine; `hello` and `kmeans` are not measured.\n",
         "| eval | size | value, service | value, TensorFlow | gradient, service | gradient, TensorFlow |",
         "| --- | --- | --- | --- | --- | --- |",
     ]

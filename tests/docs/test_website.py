@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,6 +26,13 @@ def test_every_page_is_in_the_navigation_once() -> None:
     text = (ROOT / "website" / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"(?:- |: )([\w-]+\.md)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_font_is_that_of_make_vendor() -> None:
+    vendor = ROOT / "website" / "vendor"
+    sums = dict(reversed(line.split("  ")) for line in (vendor / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
+    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("math.*")} == sums
+    assert "url(math.woff2)" in (ROOT / "website" / "extra.css").read_text(encoding="utf-8")
 
 
 def test_every_op_has_formulas_and_every_elementwise_op_a_plot(registry: Registry) -> None:
