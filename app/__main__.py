@@ -32,6 +32,7 @@ from app.http.server import OneServer, allow_connections
 from app.http.standard_files import open_standard_files
 from app.http.supervisor import Supervisor
 from app.settings import Settings
+from app.telemetry import audit
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
 from app.telemetry.log import logging_config
 from app.tensors.validation import entries
@@ -67,6 +68,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     finally:
+        audit.flush()
         STDOUT.flush()
         STDERR.flush()
 
@@ -79,6 +81,11 @@ def _start() -> int:
         print_errors(*faults(error))
         return WRONG_SETTING
     print_errors(*unknown(os.environ))
+    try:
+        audit.need_writable(settings.audit)
+    except OSError as error:
+        print_errors(f"PULLBACK_AUDIT: cannot write {settings.audit}: {error.strerror}")
+        return WRONG_SETTING
     try:
         certificate = read_certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     except BadCertificate as error:
@@ -196,7 +203,7 @@ def server_config(settings: Settings, certificate: Certificate | None = None) ->
         http=Connection,
         ws="none",
         lifespan="on",
-        log_config=logging_config(settings.log),
+        log_config=logging_config(settings.log, settings.audit),
         access_log=False,
         proxy_headers=False,
         server_header=False,
