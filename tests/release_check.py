@@ -120,6 +120,7 @@ STEPS = (
     Step("fleet", make("test-fleet-full")),
     Step("docs", make("docs")),
     Step("docker", docker_test),
+    Step("python3.11", on_python("3.11")),
     Step("python3.12", on_python("3.12")),
     Step("python3.13", on_python("3.13")),
     Step("client3.14", client_on("3.14")),
