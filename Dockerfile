@@ -5,9 +5,9 @@ FROM ${PYTHON_IMAGE} AS compiler
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ make \
     && rm -rf /var/lib/apt/lists/*
-# The service cannot write bytecode. Compiled one after the other, with no times in them, the same files have the same.
+# The service cannot write bytecode. Compiled one after the other, without times, the same modules have the same.
 ENV PYTHONHASHSEED=0 \
-    COMPILE="import compileall as c, os, py_compile as p; c.compile_dir(os.getcwd(), quiet=2, invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
+    COMPILE="import compileall as c, os, py_compile as p; c.compile_dir(os.getcwd(), force=True, quiet=2, invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
 WORKDIR /pullback
 COPY Makefile pyproject.toml ./
 
