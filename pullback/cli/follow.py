@@ -109,7 +109,7 @@ def settings(reports: Sequence[Report]) -> Iterator[str]:
     """Yield what the ops were checked with, each setting once, with the ops that it holds for if there are several."""
     found = dict[str, list[str]]()
     for report in reports:
-        if report.origin:
+        if report.modes:  # a server says nothing of its own, and its scope is printed
             found.setdefault(report.setting, []).append(report.op)
     for setting, ops in found.items():
         of = f": {', '.join(ops[:MOST_NAMED])}" + (f" and {len(ops) - MOST_NAMED} more" if ops[MOST_NAMED:] else "")
