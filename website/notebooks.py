@@ -40,10 +40,10 @@ def parts(document: Mapping[str, Any], name: str, pictures: list[bytes]) -> Iter
             yield source
             continue
         yield f"```python\n{source}\n```"
+        if text := "".join("".join(output.get("text", ())) for output in cell["outputs"]).strip():
+            yield f"```text\n{text}\n```"
         for output in cell["outputs"]:
-            if "text" in output:
-                yield f"```text\n{''.join(output['text']).strip()}\n```"
-            elif PICTURE in output.get("data", {}):
+            if PICTURE in output.get("data", {}):
                 yield f"![{cell['metadata']['alt']}]({name}-{len(pictures)}.png)"
                 pictures.append(base64.b64decode(output["data"][PICTURE]))
     yield f"This page is a notebook: [{name}.ipynb]({name}.ipynb), or as a program, [{name}.py]({name}.py)."

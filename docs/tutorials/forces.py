@@ -33,9 +33,8 @@ from ase.md.verlet import VelocityVerlet
 from pullback.ase import Calculator
 
 EPSILON, SIGMA = 0.01042, 3.40
-calculator = Calculator(
-    "pair_energy", cutoff=10.0
-)  # of PULLBACK_URL, by default http://127.0.0.1:8000
+# The service is that of PULLBACK_URL, by default http://127.0.0.1:8000.
+calculator = Calculator("pair_energy", cutoff=10.0)
 distances = np.linspace(3.2, 7.5, 44)
 pairs = [Atoms("Ar2", [(0, 0, 0), (r, 0, 0)]) for r in distances]
 found = calculator.evaluate(pairs)  # all pairs in one request

@@ -29,9 +29,8 @@ from jax.flatten_util import ravel_pytree
 import pullback.jax
 
 jax.config.update("jax_enable_x64", True)
-softplus = pullback.jax.remote(
-    "log1pexp"
-)  # of PULLBACK_URL, by default http://127.0.0.1:8000
+# The service is that of PULLBACK_URL, by default http://127.0.0.1:8000.
+softplus = pullback.jax.remote("log1pexp")
 
 RATE, ROOM, START = 0.7, 20.0, 90.0
 
@@ -47,9 +46,8 @@ measured = exact(times) + np.random.default_rng(0).normal(0, 1.0, 8)
 # The network has twelve neurons. Temperatures are divided by 70, so that all its numbers are near 1.
 
 # %%
-law = jnp.linspace(
-    0, 5, 41
-)  # where the law must hold, also after the last measurement
+# Where the law must hold, also after the last measurement.
+law = jnp.linspace(0, 5, 41)
 
 
 def u(weights, t):

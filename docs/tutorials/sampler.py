@@ -33,9 +33,8 @@ from scipy import stats
 import pullback.pytensor
 
 heads, throws = np.array([1, 7, 30]), np.array([4, 10, 40])
-log1pexp = pullback.pytensor.remote(
-    "log1pexp"
-)  # of PULLBACK_URL, by default http://127.0.0.1:8000
+# The service is that of PULLBACK_URL, by default http://127.0.0.1:8000.
+log1pexp = pullback.pytensor.remote("log1pexp")
 
 with pm.Model():
     theta = pm.Flat("theta", shape=3)

@@ -27,9 +27,8 @@ import torch
 
 import pullback.torch
 
-sign = pullback.torch.remote(
-    "sign"
-)  # of PULLBACK_URL, by default http://127.0.0.1:8000
+# The service is that of PULLBACK_URL, by default http://127.0.0.1:8000.
+sign = pullback.torch.remote("sign")
 x = torch.linspace(-2, 2, 9, requires_grad=True)
 y = sign(x)
 y.sum().backward()

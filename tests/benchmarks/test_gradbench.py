@@ -176,7 +176,7 @@ def log_gamma(a: float, d: int) -> float:
 
 
 def mixture(url: str) -> None:
-    for d, m in ((1, 0), (2, 0), (3, 2)):
+    for d, m in ((1, 0), (2, 0), (4, 2)):
         k, n, gamma = 2, 6, 1.3
         parts = {"alpha": (k,), "mu": (k, d), "q": (k, d), "l": (k, d * (d - 1) // 2)}
         parts = {name: 0.5 * RNG.normal(size=shape) for name, shape in parts.items()}
