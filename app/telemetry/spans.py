@@ -9,6 +9,7 @@ requests. The spans of the stage ``compute`` link to it.
 """
 
 import logging
+import math
 import threading
 import time
 from uuid import uuid4
@@ -43,7 +44,7 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
 OTHER = "_OTHER"
 CLIENT_GONE, FIRST_SERVER_ERROR = 499, 500
 # How long the end of the process waits for the last spans.
-FLUSH_S = 2.0
+FLUSH_S, MINUTE_S = 2.0, 60.0
 # The most members that the span of a batch links to; ``pullback.batch.size`` counts all.
 MAX_LINKS = 128
 
@@ -55,6 +56,7 @@ class Spans:
         """Start the thread that exports."""
         # A malformed header of a client is no news for the operator.
         logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(_OneAMinute())
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
         resource = _resource()
         self._requests = self._provider(resource, None).get_tracer(NAME, __version__)
@@ -146,6 +148,22 @@ class Spans:
         provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         provider.add_span_processor(self._processor)
         return provider
+
+
+class _OneAMinute(logging.Filter):
+    """Lets one record pass in a minute: without a collector, the exporter warns at each of its attempts."""
+
+    def __init__(self) -> None:
+        """Have passed none."""
+        super().__init__()
+        self._next = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is the first of its minute."""
+        if record.created < self._next:
+            return False
+        self._next = record.created + MINUTE_S
+        return True
 
 
 def _resource() -> Resource:

@@ -363,3 +363,38 @@ def test_a_service_without_it_imports_nothing_and_logs_the_trace(
         text = caller.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}).text
         assert "# {" not in text
     assert trace not in {span.trace_id for span in collector.spans}
+
+
+@pytest.mark.slow
+def test_each_worker_exports_for_itself(exporting: None, start: Start, collector: Collector) -> None:
+    one = start(OTEL="1", WORKERS="2").wait_until_ready()
+    asked = [trace_id() for _ in range(24)]
+    for trace in asked:
+        with one.client() as caller:
+            assert ask(caller, [0.75], **parent(trace)).status_code == 200
+    one.close()
+    servers = [server_of(collector.trace(trace)) for trace in asked]
+    assert len({server.resource["service.instance.id"] for server in servers}) == 2
+
+
+@pytest.mark.slow
+def test_a_job_continues_the_trace_of_its_request(collector: Collector, caller: httpx.Client) -> None:
+    trace = trace_id()
+    answer = ask(caller, [1.5], prefer="respond-async", **parent(trace))
+    assert answer.status_code == 202
+    job, until = f"/v1/jobs/{answer.json()['id']}", time.monotonic() + PATIENCE_S
+    while (state := caller.get(job, params={"wait": 20}).json()["state"]) != "done":
+        # Its process comes after all others.
+        assert state in ("waiting", "running")
+        assert time.monotonic() < until
+    posted, run = sorted(
+        collector.wait_for(lambda span: span.trace_id == trace and span.kind == SERVER, 2), key=lambda span: span.began
+    )
+    assert posted.attributes["http.response.status_code"] == 202
+    assert (run.parent_id, run.attributes["http.response.status_code"]) == (posted.span_id, 200)
+    assert run.attributes["pullback.request.id"] == answer.json()["id"]
+    assert posted.resource["service.instance.id"] != run.resource["service.instance.id"]
+    # To post it again in another trace is no other request.
+    again = {"prefer": "respond-async", "idempotency-key": "the same"}
+    ids = [ask(caller, [1.5], **again, **parent(trace_id())).json()["id"] for _ in range(2)]
+    assert ids[0] == ids[1]
