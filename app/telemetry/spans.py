@@ -34,9 +34,12 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
+from app.errors import CannotStart
 from app.telemetry.stage_times import NS, Batch, StageTimes, Traced, TracedAnswer
 from app.telemetry.trace_context import parent_of, state_of
 from pullback import __version__
+
+logger = logging.getLogger("pullback")
 
 NAME = "pullback"
 # Others are no names of spans: a client may invent them.
@@ -53,11 +56,14 @@ class Spans:
     """The spans of this process; everything but the export runs on the event loop."""
 
     def __init__(self) -> None:
-        """Start the thread that exports."""
+        """Start the thread that exports; raises ``CannotStart`` if a variable of OpenTelemetry is invalid."""
         # A malformed header of a client is no news for the operator.
         logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
         logging.getLogger(OTLPSpanExporter.__module__).addFilter(_OneAMinute())
-        self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        try:
+            self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        except (ValueError, OSError) as error:
+            raise CannotStart(f"PULLBACK_OTEL: expected valid variables OTEL_*: {error}") from error
         resource = _resource()
         self._requests = self._provider(resource, None).get_tracer(NAME, __version__)
         # A batch has been sampled if one of its members has.
@@ -65,6 +71,27 @@ class Spans:
 
     def begin(self, request: Traced) -> StageTimes | None:
         """Return the times of a request that is traced, ``None`` if it is not sampled."""
+        try:
+            return self._begin(request)
+        except Exception:  # of a sampler that the operator has installed, for one
+            logger.exception("a request is not traced")
+            return None
+
+    def end(self, request: TracedAnswer, times: StageTimes, op: str, operation: str, ended: float) -> None:
+        """Make the spans of a request that has been answered, from its times."""
+        try:
+            self._end(request, times, op, operation, ended)
+        except Exception:
+            logger.exception("request %s has no spans", request.id.decode())
+
+    def close(self) -> None:
+        """Send the spans that are left, in a bounded time."""
+        # Without a collector, the SDK would wait for half a minute.
+        thread = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
+        thread.start()
+        thread.join(FLUSH_S)
+
+    def _begin(self, request: Traced) -> StageTimes | None:
         method = request.method if request.method in METHODS else OTHER
         # The clock of the spans of a request must not be set meanwhile.
         epoch = time.time_ns() - time.perf_counter_ns()
@@ -80,8 +107,7 @@ class Spans:
             return None
         return StageTimes(span, epoch, f"{own.trace_id:032x}", f"{own.span_id:016x}")
 
-    def end(self, request: TracedAnswer, times: StageTimes, op: str, operation: str, ended: float) -> None:
-        """Make the spans of a request that has been answered, from its times."""
+    def _end(self, request: TracedAnswer, times: StageTimes, op: str, operation: str, ended: float) -> None:
         span: Span = times.span
         method = request.method if request.method in METHODS else "HTTP"
         span.update_name(f"{method} {request.route}" if request.route else method)
@@ -108,13 +134,6 @@ class Spans:
         span.set_attributes(attributes)
         self._make_stages(span, times)
         span.end(times.epoch_ns(ended))
-
-    def close(self) -> None:
-        """Send the spans that are left, in a bounded time."""
-        # Without a collector, the SDK would wait for half a minute.
-        thread = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
-        thread.start()
-        thread.join(FLUSH_S)
 
     def _make_stages(self, span: Span, times: StageTimes) -> None:
         below = set_span_in_context(span, Context())

@@ -2,11 +2,14 @@
 
 import sys
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pytest
+from opentelemetry.sdk.trace.sampling import ParentBased
 from pydantic import ValidationError
 
 from app.__main__ import faults
+from app.errors import CannotStart
 from app.settings import Settings
 from app.telemetry.spans import Spans
 from app.telemetry.stage_times import MAX_INTERVALS, StageTimes
@@ -97,3 +100,25 @@ def test_another_protocol_is_refused(monkeypatch: pytest.MonkeyPatch, name: str)
     monkeypatch.setenv(name, "grpc")
     with pytest.raises(ValidationError, match="http/protobuf"):
         Settings(otel=True)
+
+
+def test_a_sampler_that_fails_fails_no_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*args: object, **options: object) -> NoReturn:
+        raise RuntimeError("no quota")
+
+    monkeypatch.setattr(ParentBased, "should_sample", fails)
+    spans = Spans()
+    assert spans.begin(parent("01")) is None
+    assert "no quota" in caplog.text
+    spans.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1000000")]
+)
+def test_an_invalid_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(CannotStart, match=r"^PULLBACK_OTEL: expected valid variables OTEL_\*: "):
+        Spans()
