@@ -42,9 +42,10 @@ def loop(folder, tmp_path) -> Iterator[Loop]:
 
 def test_every_save_is_checked_and_compared_with_the_last(loop) -> None:
     right = loop.page.read_text()
-    first, last = loop.save(right + "\n")
+    first, setting, last = loop.save(right + "\n")
     assert "cube: pass so far (contract, value, derivative; " in first
     assert "cube: pass (" in last
+    assert setting.endswith("cpu, seed 0")
     wrong = loop.save(right.replace(RIGHT, WRONG))
     assert "all are 1.1 times what they should be" in wrong[1]
     assert wrong[-1].endswith("; derivative: pass -> fail")
@@ -65,7 +66,7 @@ def test_a_graph_is_checked_at_every_save_of_a_page_beside_it(loop, graphs) -> N
         graph.write_text(graph.read_text() + "\n")
         assert graph in saves.take()
         Watch(console(output), checker, saves, seed=0).check([graph, graphs / "lost.graph.json"])
-    first, last, lost = output.getvalue().splitlines()
+    first, _, last, lost = output.getvalue().splitlines()
     assert "sixth: pass so far (contract, value, derivative; " in first
     assert "sixth: pass (" in last
     assert "lost.graph.json and start again" in lost
