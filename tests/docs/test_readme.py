@@ -23,6 +23,7 @@ INSTALL, ACTIVATE, NEW, CHECK, SERVE = [line.partition("#")[0].strip() for line 
 PICTURE = re.compile(r'(?:!\[[^\]]*\]\(|<img src=")([^)"]+)')
 # Durations, and the worst number in error bars, differ between machines.
 NUMBER = re.compile(r"-?\d[\d.]*(e[-+]\d+)?")
+DIGEST = re.compile(r"\bpage [0-9a-f]{12}\b")
 
 # The shell in which .venv is active.
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
@@ -92,8 +93,8 @@ def recorded() -> list[tuple[str, str]]:
 
 
 def masked(output: str) -> str:
-    """Return an output as one line, without its numbers."""
-    return NUMBER.sub("#", " ".join(output.split()))
+    """Return an output as one line, without its numbers and digests."""
+    return NUMBER.sub("#", DIGEST.sub("page #", " ".join(output.split())))
 
 
 def test_the_recorded_terminal_has_the_commands_and_stands_still_for_those_who_want_that() -> None:
