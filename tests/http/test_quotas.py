@@ -212,6 +212,14 @@ def test_new_buckets_take_the_place_of_full_ones():
     assert buckets.used_s("busy") == pytest.approx(1000.0, abs=60.0)
 
 
+def test_a_bucket_whose_slot_is_taken_is_not_that_of_another(tmp_path):
+    here, there = Buckets(tmp_path / "buckets"), Buckets(tmp_path / "buckets")
+    assert here.use("idle", 0.0, 1.0) == 0.0
+    for number in range(SLOTS):
+        assert there.use(f"busy {number}", 1000.0, 3600.0) == 0.0
+    assert here.used_s("idle") == 0.0
+
+
 def test_no_room_for_the_buckets_is_an_error(tmp_path):
     with pytest.raises(CannotStart, match=r"cannot keep the limits of keys in .*: No such file"):
         Buckets(tmp_path / "none" / "buckets")
