@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.http.documented import Documented
+
 PLUGINS = Path(__file__).parent / "plugins"
 
 
@@ -35,6 +37,7 @@ def plugged_service(start_for_session, plugin_folders):
 @pytest.fixture(scope="session")
 def client(service) -> Iterator[httpx.Client]:
     with service.client() as one:
+        one.event_hooks["response"].append(Documented().check)
         yield one
 
 
@@ -42,4 +45,5 @@ def client(service) -> Iterator[httpx.Client]:
 def plugged(plugged_service) -> Iterator[httpx.Client]:
     """A client of the service with plug-in ops."""
     with plugged_service.client() as one:
+        one.event_hooks["response"].append(Documented().check)
         yield one
