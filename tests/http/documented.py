@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
+from tests.patience import PATIENCE_S
+
 MAX_BYTES = 1 << 17
 JSON = ("application/json", "application/problem+json")
 
@@ -51,7 +53,9 @@ class Documented:
         Draft202012Validator({**schema, "components": self._document["components"]}).validate(document)
 
     def _fetch(self, url: httpx.URL) -> None:
-        self._document = httpx.get(url.join("/openapi.json"), trust_env=False).raise_for_status().json()
+        self._document = (
+            httpx.get(url.join("/openapi.json"), timeout=PATIENCE_S, trust_env=False).raise_for_status().json()
+        )
         _close(self._document["components"]["schemas"])
         # Paths without parameters first: they are matched before those with.
         for template in sorted(self._document["paths"], key=lambda template: template.count("{")):
