@@ -136,9 +136,11 @@ class Counters:
             each_s = took / max(sum([units for _, units in shares]), 1)
             for arrived, (account, units) in zip(arrivals, shares, strict=True):
                 account.add(began - arrived, each_s * units)
-        traced = [(times, arrived) for times, arrived in zip(members, arrivals, strict=False) if times is not None]
-        self.sizes.add(len(arrivals), traced[0][0] if traced else None)
-        if traced:
+        if not any(members):
+            self.sizes.add(len(arrivals))
+        else:
+            traced = [(times, arrived) for times, arrived in zip(members, arrivals, strict=True) if times is not None]
+            self.sizes.add(len(arrivals), traced[0][0])
             size, of = len(arrivals), [times for times, _ in traced]
             batch = Batch(self.op, self.operation, size, began, ended, of) if size > 1 else None
             for times, arrived in traced:
