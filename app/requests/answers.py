@@ -56,6 +56,10 @@ class PointsAnswer(OperationAnswer):
         default={},
         description="Only with `digits`: the absolute error of each number, estimated, as the answer has it.",
     )
+    no_uncertainty: dict[str, Any] = Field(
+        default={},
+        description="Only with `digits`, and if the answer has whole numbers: `whole_number` in the place of each.",
+    )
 
 
 class ForwardAnswer(PointsAnswer):
