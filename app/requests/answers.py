@@ -6,14 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from app.requests.tensor_schemas import ref
 
-TensorOut = Annotated[Any, WithJsonSchema(ref("TypedTensor"))]
 # As ``OneTensorIn``: a field that is one tensor.
 OneTensorOut = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor")]})]
 TensorOrNull = Annotated[Any, WithJsonSchema({"anyOf": [ref("TypedTensor"), {"type": "null"}]})]
+# Those of a derived op may be null, as the derivatives that they are.
+Outputs = dict[str, TensorOrNull]
 Reason = Literal["not_differentiable", "disconnected", "not_sent"]
 Absences = dict[str, Reason]
 
-ABSENT: Any = Field(default_factory=dict[str, Any], description="Only if a derivative is null: why.")
+ABSENT: Any = Field(default_factory=dict[str, Any], description="Only if a result is null: why.")
 
 
 class OperationAnswer(BaseModel):
@@ -65,7 +66,8 @@ class PointsAnswer(OperationAnswer):
 class ForwardAnswer(PointsAnswer):
     """The outputs."""
 
-    outputs: dict[str, TensorOut]
+    outputs: Outputs
+    absent: Absences = ABSENT
 
 
 class Kept(OperationAnswer):
@@ -79,7 +81,8 @@ class Kept(OperationAnswer):
 class LinearizeAnswer(OperationAnswer):
     """The outputs, and the linearization, if it is worth keeping."""
 
-    outputs: dict[str, TensorOut]
+    outputs: Outputs
+    absent: Absences = ABSENT
     linearization: Kept | None
     reason: str = Field(default="", description="Only if there is none: why.")
 
@@ -87,7 +90,7 @@ class LinearizeAnswer(OperationAnswer):
 class GradientsAnswer(PointsAnswer):
     """The outputs, and one entry per order."""
 
-    outputs: dict[str, TensorOut]
+    outputs: Outputs
     gradients: list[dict[str, TensorOrNull]]
     absent: list[Absences] = Field(default=[], description="Only if a gradient is null: why, one entry per order.")
 
@@ -95,7 +98,7 @@ class GradientsAnswer(PointsAnswer):
 class VjpAnswer(PointsAnswer):
     """The cotangents of the inputs; with ``batched``, along a leading axis."""
 
-    outputs: dict[str, TensorOut] = Field(default={}, description="Only if requested.")
+    outputs: Outputs = Field(default={}, description="Only if requested.")
     gradients: dict[str, TensorOrNull]
     absent: Absences = ABSENT
 

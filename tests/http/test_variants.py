@@ -103,6 +103,20 @@ def test_derived_ops_without_an_input(plugged: httpx.Client) -> None:
     assert_near({name: found[f"d{name}"] for name in SENT}, {name: hvp[name] for name in SENT})
 
 
+def test_reasons_are_those_of_the_derivatives(plugged: httpx.Client) -> None:
+    """Also where an output is null as well, which is not the derivative of that name."""
+    inputs = {**SENT, "dy": DY}
+    for operation, absent in (("vjp", {"b": "not_sent"}), ("gradients", [{"b": "not_sent"}])):
+        more = {"outputs": True} if operation == "vjp" else {}
+        found = ask(plugged, "affine.vjp", operation, inputs=inputs, **more)
+        assert (found["outputs"]["db"], found["absent"]) == (None, absent)
+        assert ask(plugged, "affine.vjp", operation, inputs=inputs, wrt=["x"], **more).get("absent") is None
+    with pullback.Client(str(plugged.base_url)) as client:
+        orders = client.op("affine.vjp").gradients({name: np.asarray(x, np.float32) for name, x in inputs.items()})
+    assert orders.absent == [{"b": "not_sent"}]
+    assert orders.gradients[0]["b"] is None
+
+
 def test_without_an_input_in_safetensors(plugged: httpx.Client) -> None:
     for inputs in (SENT, NEUTRAL, SENT):
         body = encode({f"inputs/{name}": np.asarray(x, np.float32) for name, x in inputs.items()})

@@ -119,12 +119,15 @@ def _tensors(tree: Any) -> Iterator[tuple[str, Array]]:
 
 
 def _reasons(answer: Answer) -> dict[str, Any]:
-    """Return the fields of a response with the reasons for absent derivatives and uncertainties, if there are any."""
+    """Return the fields of a response with the reasons for absent results and uncertainties, if there are any.
+
+    In an answer with outputs and derivatives, those are the reasons of the derivatives, which come last.
+    """
     fields = dict[str, Any]()
     for name, value in answer.items():
         if name == UNCERTAINTY:
             fields["no_uncertainty"] = _reason_tree(value, (Absent.WHOLE,))
-        elif not fields.get("absent"):
+        else:
             fields["absent"] = _reason_tree(value)
     return {name: reasons for name, reasons in fields.items() if reasons}
 
