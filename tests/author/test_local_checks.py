@@ -52,6 +52,7 @@ def without_times(document: Any) -> Any:
     return [without_times(value) for value in document] if isinstance(document, list) else document
 
 
+@pytest.mark.thorough
 def test_a_report_is_that_of_a_service(checker, folder, serve: Serve) -> None:
     pages = sorted((folder / "my_ops").glob("*.py"))
     local = reports(checker.checks(pages, None, {"checks": SOME, "seed": 5}))

@@ -42,6 +42,7 @@ def test_the_checks_are_those_of_the_service() -> None:
     assert list(pytest_plugin.CHECKS) == [name for name in CHECKS if name not in HIGHER_ORDER]
 
 
+@pytest.mark.thorough
 def test_a_test_for_each_op_and_check_in_a_worker(here) -> None:
     ran = here("pytest", "--pullback", "my_ops/", *QUIET, "-k", "derivative or value or test_the_op", "-n", "1", "-rfp")
     assert ran.code == 1, ran.out

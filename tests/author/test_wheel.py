@@ -143,6 +143,7 @@ def test_an_index_can_show_the_metadata(wheel: Path) -> None:
     assert found.description.startswith("# Pullback\n")
 
 
+@pytest.mark.thorough
 def test_an_author_elsewhere(environment: Path, author: Path) -> None:
     python = str(environment / "bin" / "python")
 
@@ -191,6 +192,7 @@ def test_an_author_elsewhere(environment: Path, author: Path) -> None:
     assert [line for line in log.splitlines() if "WARN" in line or "unavailable" in line] == []
 
 
+@pytest.mark.thorough
 def test_the_files_for_continuous_integration(with_pip: dict[str, str], folder: Path, tmp_path: Path) -> None:
     """Each line runs as it is written, and the last fails: the report has the finding of the wrong page alone."""
     github, gitlab = (script(yaml.safe_load(file)) for _, file in YAML.findall((ROOT / "docs" / "ci.md").read_text()))
@@ -227,6 +229,7 @@ def script(document: Any) -> list[str]:
     return job["script"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_a_page_has_types_elsewhere(environment: Path, author: Path, checker: str) -> None:
     """The two mistakes in a use of a page are found, and nothing else is wrong."""

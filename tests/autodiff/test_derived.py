@@ -95,7 +95,7 @@ def is_needed(case: Case, path: tuple[str, ...]) -> bool:
     return is_quick and case.op.name in OF_EACH_KIND
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("case", "path"), CASES)
 def test_the_values_are_those_of_another_mode(case: Case, path: tuple[str, ...]) -> None:
     eps = np.finfo(case.exact).eps
@@ -116,7 +116,7 @@ ADJOINT = [
 ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("case", "path"), ADJOINT)
 def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, path: tuple[str, ...]) -> None:
     """⟨ty, dy⟩ = ⟨tx, dx⟩, where ty is the jvp of tx and dx the vjp of dy."""
@@ -142,6 +142,7 @@ def test_vjp_and_jvp_of_a_derived_op_are_adjoint(case: Case, path: tuple[str, ..
         assert abs(sum(forth) - sum(back)) <= ROUNDINGS * np.finfo(case.exact).eps * max(1, size)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "case", [case for case in cases() if is_derivable(case.op) and case.example is case.op.examples[0]], ids=str
 )

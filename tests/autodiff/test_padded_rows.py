@@ -23,6 +23,7 @@ from tests.autodiff.evaluations import CASES, REGISTRY, SCALED, centred, evaluat
 from tests.gradcheck.wrong.making import rows
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["vjp", pytest.param("hvp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_bits_do_not_depend_on_company(name: str, kind: str) -> None:

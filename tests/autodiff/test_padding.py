@@ -40,6 +40,7 @@ def is_asked(op: Op, kind: str, dtype: str) -> bool:
 COMPILED = ("log1pexp", "divide", "gradient_reversal")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("op", "kind", "mode"),
     [

@@ -80,7 +80,7 @@ IN_MODES = [
 ]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("op", "example", "mode"), IN_MODES)
 def test_each_tangent_is_a_row_of_the_hessian_times_the_vector(op: Op, example: Example, mode: Mode):
     at, rng = point(op, example, mode), np.random.default_rng(7)

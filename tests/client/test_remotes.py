@@ -50,6 +50,7 @@ def test_jacobians_have_the_entries_that_can_differ_from_0(remote, api, name: st
             np.testing.assert_allclose(value, y, atol=1e-12)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "attrs", "inputs"),

@@ -49,7 +49,7 @@ def with_vjp(vjp: Callable[..., Any], vjp_vjp: Callable[..., Any] | None = None)
     return custom_gradient(lambda z: z * z, vjp, vjp_vjp)
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(14)
 @pytest.mark.parametrize("name", ROWS)
 def test_right_ops_pass(ops, name) -> None:
     document = report(ops[name], checks=SOME)

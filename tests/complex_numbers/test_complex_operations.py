@@ -49,7 +49,7 @@ def row_of(found: dict[str, Any], i: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.share(7)
+@pytest.mark.share(14)
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_every_order(client, run) -> None:
     op, mode = run

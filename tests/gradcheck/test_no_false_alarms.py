@@ -147,6 +147,7 @@ def test_a_wrong_slope_beside_a_kink_is_not_excused_by_it() -> None:
     assert "2 of 3 points wrong: all are 0.5 times" in entry["sentence"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_an_op_of_one_dtype_is_checked_in_it(dtype: str) -> None:
     """A wrong sign shows in every dtype, although half precision has too few digits to prove a slope right."""

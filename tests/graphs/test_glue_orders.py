@@ -61,6 +61,7 @@ def agree(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
             assert np.allclose(found[key], value, rtol=1e-12, atol=1e-12), key
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("path", "mode"), [*QUICK, *ALL])
 @pytest.mark.parametrize("name", GLUE)
 def test_every_order_is_that_of_eager_mode(name: str, path: Sequence[str], mode: Any) -> None:

@@ -49,7 +49,7 @@ def alive(names: set[str]) -> int:
     return len({each.name for each in gc.get_objects() if isinstance(each, GraphOp) and each.name in names})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nothing_keeps_a_graph_that_is_gone(serve: Serve) -> None:
     names = set[str]()
     with serve().client() as client:

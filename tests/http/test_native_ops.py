@@ -39,6 +39,7 @@ def mistaken(serve_for_module, tmp_path_factory) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "words"), MISTAKES.items(), ids=MISTAKES)

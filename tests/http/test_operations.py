@@ -128,6 +128,7 @@ def run_op(client: httpx.Client, op: str, operations: tuple[str, ...], examples:
             check(operation, contract, inputs, outputs, response.json())
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_every_operation_works_at_every_example(client: httpx.Client, op: str):

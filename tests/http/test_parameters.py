@@ -36,6 +36,7 @@ def digest(plugged: httpx.Client) -> str:
     return plugged.get("/v1/ops/layered").json()["parameters_digest"]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_answer_is_that_with_the_values_among_the_inputs(

@@ -11,7 +11,7 @@ from tests.runtime.test_traces import resident_mb
 REQUESTS, LETTERS, LEAK_MB = 40, 8 << 20, 120
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("field", ["inputs", "cotangents"])
 def test_long_names_are_not_kept(service, client, field: str):
     def status(i: int) -> int:

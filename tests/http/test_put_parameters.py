@@ -78,6 +78,7 @@ def client(serve_for_module: Serve, folder: Path) -> Iterator[httpx.Client]:
         yield one
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_answer_is_that_with_the_values_among_the_inputs(client: httpx.Client, operation: str) -> None:
     sets, more = {seed: values(seed) for seed in (1, 2)}, OPERATIONS[operation]

@@ -57,6 +57,7 @@ def native(client: httpx.Client, op, example, operation: str, **fields: Any) -> 
     return ask(client, op.name, operation, **request)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
 def test_every_op_matches_the_native_api(client, op, example):

@@ -50,6 +50,7 @@ def empty_cases():
 EMPTY = list(empty_cases())
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "shape_by_input", "mode"), EMPTY)
 def test_empty_inputs_have_empty_results(case: Case, shape_by_input, mode) -> None:

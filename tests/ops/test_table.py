@@ -40,7 +40,7 @@ every_dtype = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @every_dtype
 def test_forward_matches_the_reference(case: Case, dtype: str) -> None:
     point = case.point(dtype)
@@ -99,6 +99,7 @@ def mode_cases() -> list:
     ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("case", "mode"), mode_cases())
 def test_all_modes_have_the_same_derivatives(case: Case, mode: Mode) -> None:
     point = case.point(mode=mode)
@@ -128,7 +129,7 @@ BATCHED_CASES = [
 ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("case", "mode"), BATCHED_CASES)
 def test_a_batch_of_directions_matches_single_directions(case: Case, mode: Mode) -> None:
     rng, point = case.rng, case.point(mode=mode)

@@ -196,6 +196,7 @@ def test_xla_computes_what_the_kernels_of_the_table_do(dtype: tf.DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_xla_computes_what_the_kernels_of_matrices_and_structure_do() -> None:
     x = tf.constant(np.random.default_rng(0).choice(NUMBERS, (48, 4)), tf.float32)
     functions = dict[str, Callable[..., Any]]()

@@ -49,6 +49,7 @@ def body_of_number(i: int) -> dict:
     return {"inputs": {"x": [1.0, 2.0]}, "attrs": {"scale": i / 1024}}
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "body", "mode"),
