@@ -106,10 +106,18 @@ def test_a_request_keeps_its_id_if_it_is_valid(warmed: Both) -> None:
 
 
 def test_deadlines(warmed: Both) -> None:
+    def is_taken(request: bytes) -> bool:
+        before = warmed.taken()
+        warmed.same(request)
+        return warmed.taken() > before
+
     for value in ("60000", "1000", "0060000", "x", "", "0", "-1", "1.5", "1e3", "9" * 40, " 60000", "60000 ", "+1"):
-        taken = value.lstrip().isdigit() and 0 < int(value) < 1e9
-        with warmed.takes(taken, taken):
-            warmed.same(post(PATH, body(), JSON, f"Pullback-Deadline-Ms: {value}"))
+        request = post(PATH, body(), JSON, f"Pullback-Deadline-Ms: {value}")
+        if value.lstrip().isdigit() and 0 < int(value) < 1e9:
+            # A busy machine may displace the template, and leave too little of a second.
+            assert any(warmed.warm(lambda _: post(PATH, body(), JSON)) and is_taken(request) for _ in range(5)), value
+        else:
+            assert not is_taken(request), value
 
 
 OTHER_LINES = (
