@@ -33,7 +33,7 @@ class Buckets:
     def __init__(self, path: Path | None = None) -> None:
         """Use the file, which is made if it is missing; without one, the buckets are those of this process alone.
 
-        Raises ``CannotStart`` if there is no room for the file.
+        Raises ``CannotStart`` if the disk has no room for the file.
         """
         size, self._file = SLOTS * SLOT.size, -1
         try:

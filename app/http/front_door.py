@@ -73,7 +73,7 @@ class FrontDoor:
             request.times = self._log.tracing.begin(request)
             CURRENT.set(request.times)
         if self._keys is not None:
-            request.account = self._keys.nobody
+            request.account = self._keys.keyless
         refusal = ""
         try:
             await self.admit(request)

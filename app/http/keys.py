@@ -52,14 +52,14 @@ class Keys:
     ) -> None:
         """Read the file, if there is one; at most ``limit`` requests with one key may be in progress in this process.
 
-        ``accounts`` have what each key has used, and ``nobody`` that of requests without a valid one; ``buckets`` have
-        the quotas. Raises ``CannotStart`` when the file is invalid.
+        ``accounts`` count what each key uses, and ``keyless`` counts what requests without a valid key use; ``buckets``
+        hold the quotas. Raises ``CannotStart`` when the file is invalid.
         """
         self._file, self._examine_at = KeyFile(path) if path else None, time.monotonic() + EXAMINE_S
         self._tokens = tokens
         self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
         self._keys, self._limit = self._table(), limit
-        self._accounts, self._quotas, self.nobody = accounts, Quotas(buckets), accounts.nobody
+        self._accounts, self._quotas, self.keyless = accounts, Quotas(buckets), accounts.keyless
 
     def grant_of(self, authorization: bytes) -> Grant:
         """Return what the key in an ``Authorization`` header allows; raises ``Unauthorized`` without a valid one.

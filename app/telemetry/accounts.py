@@ -48,12 +48,12 @@ class Account:
 
 
 class Accounts:
-    """The accounts of a process. ``nobody`` is that of requests without a valid key."""
+    """The accounts of a process. Requests without a valid key share ``keyless``."""
 
     def __init__(self) -> None:
         """Start without keys."""
-        self.nobody = Account("", Usage())
-        self.usages = {"": self.nobody.usage}
+        self.keyless = Account("", Usage())
+        self.usages = {"": self.keyless.usage}
         self._accounts = dict[str, Account]()
 
     def of(self, name: str) -> Account:
@@ -70,7 +70,7 @@ class Accounts:
 
 
 NOT_CHARGED = Account("", Usage())
-"""The account of work that is no request, which nothing reads."""
+"""Takes the counts of work that no request caused; nothing reads them."""
 
 
 Share: TypeAlias = tuple[Account, int]
