@@ -43,9 +43,8 @@ LABEL org.opencontainers.image.title="Pullback" \
 # Slow steps come first, so that a change to app/ or ops/*.py does not repeat them: the pinned dependencies, then the
 # C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, uv, pip.
 FROM compiler AS build-cpu
-COPY requirements/install.py requirements/uv.txt requirements/cpu.txt requirements/otel.txt requirements/oidc.txt \
-    requirements/
-RUN make .venv/.installed-cpu .venv/.installed-otel .venv/.installed-oidc
+COPY requirements/install.py requirements/uv.txt requirements/cpu.txt requirements/otel.txt requirements/
+RUN make .venv/.installed-cpu .venv/.installed-otel
 COPY ops/*.cc ops/
 RUN make native \
     && rm -rf .venv/bin/pip* .venv/bin/uv* \
@@ -64,9 +63,8 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
 FROM compiler AS build-gpu
-COPY requirements/install.py requirements/uv.txt requirements/gpu.txt requirements/otel.txt requirements/oidc.txt \
-    requirements/
-RUN make .venv/.installed-gpu .venv/.installed-otel .venv/.installed-oidc
+COPY requirements/install.py requirements/uv.txt requirements/gpu.txt requirements/otel.txt requirements/
+RUN make .venv/.installed-gpu .venv/.installed-otel
 COPY ops/*.cc ops/
 RUN make native BUILD=gpu \
     && rm -rf .venv/bin/pip* .venv/bin/uv* \

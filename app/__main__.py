@@ -121,7 +121,7 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     if allowed < settings.connections:
         logging.getLogger("pullback").warning(FEW_FILES, settings.connections, allowed)
         config.limit_concurrency = allowed
-    if not settings.is_loopback and not settings.needs_keys:
+    if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     if settings.reload:
         # It imports TensorFlow, and main() must report invalid settings before.

@@ -178,15 +178,7 @@ def _engine(
     settings = Settings()
     own = len(os.sched_getaffinity(0)) if "check_processes" not in settings.model_fields_set else 0
     count = own or max(1, settings.check_processes)
-    alone = {
-        "check_processes": 0,
-        "jobs": 0,
-        "metrics": False,
-        "keys_file": None,
-        "oidc_jwks": "",
-        "tls_cert": None,
-        "tls_key": None,
-    }
+    alone = {"check_processes": 0, "jobs": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
     settings = settings.model_copy(update=alone)
     logging.config.dictConfig(logging_config(settings.log))
     share_cores(1)

@@ -20,7 +20,6 @@ PROTOCOLS = {
 }
 """The modules of the other protocols: ``routes`` in each returns its router."""
 ANY = "*"
-OIDC = ("jwt", "cryptography")
 OTEL, OTLP = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "http/protobuf"
 """The packages of OpenTelemetry that traces need, and the only protocol of OTLP that they implement."""
 _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
@@ -44,16 +43,6 @@ class Settings(BaseSettings):
     )
     keys_file: Path | None = Field(default=None, description="File of keys; every request then needs one of them.")
     key_inflight: int = Field(default=256, ge=1, description="Limit of requests in progress with the same key.")
-    oidc_jwks: str = Field(
-        default="",
-        description="Keys of an identity provider whose tokens are keys, a file or an https URL; empty: none.",
-    )
-    oidc_issuer: str = Field(
-        default="", validate_default=True, description="Issuer (iss) that tokens must have, with PULLBACK_OIDC_JWKS."
-    )
-    oidc_audience: str = Field(
-        default="", validate_default=True, description="Audience (aud) that tokens must have, with PULLBACK_OIDC_JWKS."
-    )
     workers: int = Field(default=1, ge=1, le=64, description="Number of server processes.")
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
@@ -202,20 +191,6 @@ class Settings(BaseSettings):
             raise ValueError("PULLBACK_TLS_CERT too")
         return key
 
-    @field_validator("oidc_issuer", "oidc_audience")
-    @classmethod
-    def _check_oidc(cls, value: str, info: ValidationInfo) -> str:
-        if bool(value) != bool(info.data.get("oidc_jwks")):
-            raise ValueError("all of PULLBACK_OIDC_JWKS, PULLBACK_OIDC_ISSUER and PULLBACK_OIDC_AUDIENCE, or none")
-        return value
-
-    @field_validator("oidc_jwks")
-    @classmethod
-    def _check_jwks(cls, value: str) -> str:
-        if value and (fault := _missing(*OIDC)):
-            raise ValueError(f"none, or the package {fault}, which is not installed: pip install 'pullback[oidc]'")
-        return value
-
     @field_validator("otel")
     @classmethod
     def _check_otel(cls, is_on: bool) -> bool:
@@ -224,11 +199,6 @@ class Settings(BaseSettings):
         if is_on and (protocol := _otlp_protocol()) not in ("", OTLP):
             raise ValueError(f"0, or {OTLP} as OTEL_EXPORTER_OTLP_PROTOCOL, which is {protocol!r}")
         return is_on
-
-    @property
-    def needs_keys(self) -> bool:
-        """Whether requests need a key, or a token."""
-        return self.keys_file is not None or bool(self.oidc_jwks)
 
     @property
     def is_loopback(self) -> bool:

@@ -73,7 +73,6 @@ LEAVES = {
 DEFERRED = {
     "app.__main__": {"app.reloader.Reloader", "app.serving"},  # TensorFlow
     "app.execution.fork_server": {"*"},  # the process of jobs, which is the whole application
-    "app.http.keys": {"*"},  # the tokens, whose packages are an extra
     "app.main": {"*"},  # the protocols of the settings
     "pullback.arrays": {"ml_dtypes"},
     "pullback.asyncio_connection": {"pullback.httpx_transport.AsyncioHttpx"},
@@ -103,7 +102,7 @@ EXCUSE_ALONE = re.compile(r"#\s*(noqa|type:|pyright:)[^#]*$")
 PIN = r"[A-Za-z0-9._-]+==[^ ;]+( ; [^;@\"-]+)?"
 HASHED = re.compile(rf"{PIN}( --hash=sha256:[0-9a-f]{{64}})+")
 
-LOCKS = ("uv", "client", "otel", "oidc", "deploy", "docs", "release", "tutorials")
+LOCKS = ("uv", "client", "otel", "deploy", "docs", "release", "tutorials")
 WITHOUT_TENSORFLOW = tuple(f"requirements/{name}.txt" for name in LOCKS)
 
 Modules = Mapping[str, str]

@@ -186,15 +186,7 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
 def _check_pool(setup: Setup, forks: Forks) -> CheckPool:
     """Return the processes of checks; the sources of ``setup`` were read before the ops were loaded."""
     settings = setup.settings
-    alone = {
-        "check_processes": 0,
-        "metrics": False,
-        "keys_file": None,
-        "oidc_jwks": "",
-        "tls_cert": None,
-        "tls_key": None,
-        "jobs": 0,
-    }
+    alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None, "jobs": 0}
     own = replace(setup, settings=settings.model_copy(update=alone))
     return CheckPool(own, settings.check_processes, settings.check_memory_mb, forks)
 

@@ -44,7 +44,7 @@ class AccessLog:
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         """Start with a random part of all ids."""
         self.tracing = tracing
-        self._as_json, self._has_keys = settings.log == "json", settings.needs_keys
+        self._as_json, self._has_keys = settings.log == "json", settings.keys_file is not None
         # Returns a new request id.
         self.next_id = map((secrets.token_hex(4).encode() + b"-%x").__mod__, itertools.count(1)).__next__
         self._second, self._time = 0, ""

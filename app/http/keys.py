@@ -4,14 +4,11 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
 import secrets
 import threading
 import time
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from app.errors import OutOfScope, TooManyRequests, Unauthorized
 from app.http.buckets import Buckets
@@ -22,41 +19,23 @@ from app.settings import Settings
 from app.telemetry.accounts import Account, Accounts
 from pullback.keys import NOBODY, SCOPES, Grant
 
-# Those of tokens are longer than keys.
-MAX_KEY = 8192
-TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-TOKENS = "app.http.tokens"
-"""The module of the tokens, which needs packages of an extra."""
+MAX_KEY = 512
 # How often the file is examined for changes.
 EXAMINE_S = 1.0
 # How long a request waits for that; the file system may never answer.
 WAIT_S = 0.01
 
 
-class Tokens(Protocol):
-    """What verifies the tokens of an identity provider; ``app.http.tokens`` implements it."""
-
-    def grant_of(self, token: bytes) -> Grant:
-        """Return what a token allows; raises ``Unauthorized`` for an invalid one."""
-        ...
-
-
 class Keys:
-    """The keys of a file, which is read again when it changes, and the requests in progress with each.
+    """The keys of a file, which is read again when it changes, and the requests in progress with each."""
 
-    Where there are ``tokens``, they are keys too.
-    """
-
-    def __init__(
-        self, path: Path | None, limit: int, accounts: Accounts, buckets: Buckets, tokens: Tokens | None = None
-    ) -> None:
-        """Read the file, if there is one; at most ``limit`` requests with one key may be in progress in this process.
+    def __init__(self, path: Path, limit: int, accounts: Accounts, buckets: Buckets) -> None:
+        """Read the file; at most ``limit`` requests with one key may be in progress in this process.
 
         ``accounts`` count what each key uses, and ``keyless`` counts what requests without a valid key use; ``buckets``
         hold the quotas. Raises ``CannotStart`` when the file is invalid.
         """
-        self._file, self._examine_at = KeyFile(path) if path else None, time.monotonic() + EXAMINE_S
-        self._tokens = tokens
+        self._file, self._examine_at = KeyFile(path), time.monotonic() + EXAMINE_S
         self._secret, self._examining = secrets.token_bytes(32), threading.Lock()
         self._keys, self._limit = self._table(), limit
         self._accounts, self._quotas, self.keyless = accounts, Quotas(buckets), accounts.keyless
@@ -78,9 +57,7 @@ class Keys:
         digest = hashlib.sha256(key).digest()
         grant = self._keys.get(self._mac(digest), NOBODY)
         if not hmac.compare_digest(digest, grant.digest):
-            if self._tokens is None or not TOKEN.fullmatch(key):
-                raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
-            grant = self._tokens.grant_of(key)
+            raise Unauthorized("expected a known key, got an unknown one; ask the operator for a valid key")
         if time.time() >= grant.until:
             expired = f"expected a valid key, got {grant.name}, which has expired; ask for another one"
             raise Unauthorized(expired, refusal="expired")
@@ -121,7 +98,7 @@ class Keys:
         """Count what a job of a key has computed."""
         account = self._accounts.of(name)
         account.add(0.0, compute_s)
-        if self._file is not None and (grant := self._file.grants.get(name)) is not None:
+        if (grant := self._file.grants.get(name)) is not None:
             self._quotas.charge(grant, account)
 
     def headers(self, grant: Grant, account: Account) -> tuple[Header, ...]:
@@ -134,7 +111,7 @@ class Keys:
     def _examine(self) -> None:
         """Read the file if it has changed."""
         try:
-            if self._file is not None and self._file.refresh():
+            if self._file.refresh():
                 self._keys = self._table()
         finally:
             self._examining.release()
@@ -144,25 +121,22 @@ class Keys:
         return hashlib.blake2b(digest, key=self._secret).digest()
 
     def _table(self) -> Mapping[bytes, Grant]:
-        grants = self._file.grants.values() if self._file is not None else ()
-        return {self._mac(grant.digest): grant for grant in grants}
+        return {self._mac(grant.digest): grant for grant in self._file.grants.values()}
 
 
 def keys_of(settings: Settings, accounts: Accounts) -> Keys | None:
     """Return the keys of the settings, ``None`` if none is needed. Raises ``CannotStart`` when the file is invalid."""
-    if not settings.needs_keys:
+    if settings.keys_file is None:
         return None
-    # Several workers read a copy of the file, in a folder of theirs. Tokens have no quotas.
-    path = settings.keys_file
-    buckets = Buckets(path.with_name("buckets") if path and settings.workers > 1 else None)
-    tokens = import_module(TOKENS).Tokens(settings) if settings.oidc_jwks else None
-    return Keys(path, settings.key_inflight, accounts, buckets, tokens)
+    # Several workers read a copy of the file, in a folder of theirs.
+    buckets = Buckets(settings.keys_file.with_name("buckets") if settings.workers > 1 else None)
+    return Keys(settings.keys_file, settings.key_inflight, accounts, buckets)
 
 
 def need_scope(grant: Grant, scope: str) -> None:
     """Raise ``OutOfScope`` when a key is not for this scope."""
     if scope not in grant.may:
-        own = ", ".join(sorted(grant.may)) or "none"
+        own = ", ".join(sorted(grant.may))
         raise OutOfScope(f"expected a key for {scope} ({SCOPES[scope]}), got {grant.name}, which is for {own}")
 
 

@@ -22,7 +22,7 @@ def job_line(engine: Engine, settings: Settings, charge: Charge) -> JobLine | No
     if not settings.jobs or engine.setup is None:
         return None
     size = settings.jobs_mb * MB
-    of_key = size // 2 if settings.needs_keys else size
+    of_key = size // 2 if settings.keys_file else size
     try:
         store = JobStore(settings.jobs_path, Bounds(settings.key_jobs, of_key, size, settings.jobs_keep_s))
     except CannotStart as error:
@@ -32,7 +32,7 @@ def job_line(engine: Engine, settings: Settings, charge: Charge) -> JobLine | No
         return None
     # The line has looked at the key already, and no other process may answer for this one.
     alone = {
-        **{"jobs": 0, "metrics": False, "keys_file": None, "oidc_jwks": "", "tls_cert": None, "tls_key": None},
+        **{"jobs": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None},
         **{"hosts": ("*",), "origins": (), "linearizations_mb": 0, "express": False, "warm_up": False},
         **{"crashes_path": None, "quarantine_s": 0.0, "workers": settings.workers},
         **{"deadline_s": settings.job_s, "checks_s": settings.job_s},

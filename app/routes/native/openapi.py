@@ -116,7 +116,7 @@ def _problems() -> dict[str, Schema]:
 
 def with_keys(document: Schema) -> Schema:
     """Return a document in which every path needs a key, except the probes."""
-    scheme = {"type": "http", "scheme": "bearer", "description": "A key, or a token of the identity provider."}
+    scheme = {"type": "http", "scheme": "bearer", "description": "A key of the service's file of keys."}
     document["components"]["securitySchemes"] = {"key": scheme}
     document["security"] = [{"key": []}]
     # Those of the quotas of a key, if it has any.
