@@ -14,7 +14,7 @@ from app.autodiff.binding import Decode, bind, bind_attrs
 from app.autodiff.derivatives import Kind, values_of
 from app.autodiff.point import Point, blame_op
 from app.errors import Loc, OpFailed, Unprocessable
-from app.gradcheck import choices, rounding
+from app.gradcheck import axes, choices, rounding
 from app.gradcheck import points as points_of
 from app.gradcheck.balance import balanced, even
 from app.gradcheck.options import Options
@@ -112,8 +112,8 @@ class Target:
     def _forget(self, *cached: str) -> None:
         """Forget some cached properties, and everything that depends on them."""
         sweeps = ("sweep_samples", "sweep_values", "magnitudes")
-        samples = ("samples", "subsamples", "balanced", "special_samples", "near_samples", "near_values", *sweeps)
-        for name in (*cached, *samples):
+        others = ("balanced", "special_samples", "complex_samples", "near_samples", "near_values")
+        for name in (*cached, "samples", "subsamples", *others, *sweeps):
             self.__dict__.pop(name, None)
 
     def clear_statuses(self) -> None:
@@ -177,12 +177,17 @@ class Target:
             drawn: Iterable[Mapping[str, Array]] = [draws.draw(*draw, points_of.uneven_dimensions(self.op))]
         else:
             drawn = points_of.unlike_samples(*draw) if self.op.reference or self.op.validate else ()
+        for point in self._as_reference(drawn):
+            yield sample_at(point, rng, self.magnitudes, last=self.last)
+
+    def _as_reference(self, drawn: Iterable[Mapping[str, Array]]) -> Iterator[Point]:
+        """Yield the points where the op and its reference have values, equal ones if the op draws its points itself."""
         for inputs in drawn:
             with contextlib.suppress(OpFailed, Unprocessable):
                 point = self.bind(inputs, self.widest)
                 outputs = values_of(point).run()
                 if has_reference(point) and (self.op.sample is None or is_as_reference(point, outputs)):
-                    yield sample_at(point, rng, self.magnitudes, last=self.last)
+                    yield point
 
     @cached_property
     def sweep_samples(self) -> list[Sample]:
@@ -270,6 +275,19 @@ class Target:
         drawn = points_of.near_edges(self.op, self.attrs, self.widest, rng)
         points = self._accepted(drawn)[: max(1, len(self.sweep_samples))]
         return [sample_at(point, rng, self.magnitudes, last=self.last) for point in points]
+
+    @cached_property
+    def complex_samples(self) -> list[Sample]:
+        """Samples at complex numbers on the axes, of equal sizes and of equal angles; none at given inputs.
+
+        If the op draws its points itself, they count where ``_further`` counts others.
+        """
+        is_known = self.op.sample is None or self.op.reference or self.op.validate
+        if self.inputs is not None or not self.has_example or not is_known:
+            return []
+        rng = self.rng("complex")
+        drawn = self._as_reference(axes.complex_points(self.op, self.attrs, self.widest, rng))
+        return [sample_at(point, rng, self.magnitudes, last=self.last) for point in drawn if not is_singular(point)]
 
     def _accepted(self, drawn: Iterable[Mapping[str, Array]]) -> list[Point]:
         """Return the points that the op and its reference accept, as one if the op is elementwise; none is singular."""

@@ -3,6 +3,7 @@
 That is the numeric derivative of forward or of the surrogate, with its error bar, or the value of the formula.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -31,6 +32,7 @@ AGAINST = {
     Formula: "the declared formula",
 }
 
+SPECIAL = "at complex numbers on the axes, beside them, of equal sizes and of equal angles"
 BESIDE = "on both sides of 0, a tie, a kink or an end of the domain"
 
 
@@ -48,7 +50,23 @@ def check(target: Target) -> Iterator[Finding]:
         yield from (comparison.finding(f"d{name}", against) for name, comparison in comparisons.items())
         has_failed = has_failed or any(comparison.verdict == "fail" for comparison in comparisons.values())
     if not has_failed:
+        yield from _check_complex(target)
         yield from _check_special(target)
+
+
+def _check_complex(target: Target) -> Iterator[Finding]:
+    """Check where functions of complex numbers are special; where they have no derivative there, nothing is missing."""
+    comparisons = {
+        name: Comparison(Subject(NAME, 1, input=name, dtype=target.widest), target.options.tolerances)
+        for name in target.samples[0].vectors
+    }
+    for sample, output in itertools.product(target.complex_samples, target.samples[0].cotangents):
+        target.checkpoint()
+        compare_output(target, sample, output, comparisons)
+    against = f"{AGAINST[type(target.samples[0].claim.first)]} {SPECIAL}"
+    for name, comparison in comparisons.items():
+        if comparison.verdict in ("fail", "pass"):
+            yield comparison.finding(f"d{name}", against)
 
 
 def _check_special(target: Target) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import numpy as np
 from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
-from app.gradcheck.checks.derivative import BESIDE, statuses
+from app.gradcheck.checks.derivative import BESIDE, SPECIAL, statuses
 from app.gradcheck.claims import claim_function, claim_of, claim_rows
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula
 from app.gradcheck.kinks import compare_one_sided
@@ -63,8 +63,25 @@ def check(target: Target) -> Iterator[Finding]:
         yield comparison.finding(f"d⟨vjp, v⟩/dd{name}", AGAINST[Derivative])
     for name, comparison in squares.items():
         yield comparison.finding(f"the second derivative of Σ c y²/2 in {name}", "the numeric derivative of its first")
-    if not any(comparison.wrong for comparison in inputs.values()):
+    if not any(comparison.wrong for comparison in (*inputs.values(), *outputs.values())):
+        yield from _at_complex_numbers(target)
         yield from noted(target, _at_special_points(target))
+
+
+def _at_complex_numbers(target: Target) -> Iterator[Finding]:
+    """Check the slots where functions of complex numbers are special."""
+    subject, tolerances = Subject(NAME, 2, dtype=target.widest), target.options.tolerances
+    inputs = {name: Comparison(replace(subject, input=name), tolerances) for name in target.samples[0].vectors}
+    outputs = {name: Comparison(replace(subject, output=name), tolerances) for name in target.samples[0].cotangents}
+    for sample in target.complex_samples:
+        target.checkpoint()
+        compare_x_slots(target, sample, inputs)
+        compare_dy_slots(target, sample, outputs)
+    against = AGAINST[type(claim_of(target.samples[0], 2))]
+    found = [comparison.finding(f"d⟨vjp, v⟩/d{name}", f"{against} {SPECIAL}") for name, comparison in inputs.items()]
+    against = AGAINST[Derivative]
+    found += [comparison.finding(f"d⟨vjp, v⟩/dd{name}", f"{against} {SPECIAL}") for name, comparison in outputs.items()]
+    yield from (finding for finding in found if finding.verdict in ("fail", "pass"))
 
 
 def _at_special_points(target: Target) -> Iterator[Finding]:
