@@ -7,7 +7,7 @@ it. Eager mode has only tapes.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import tensorflow as tf
 
@@ -15,9 +15,11 @@ import tensorflow as tf
 from tensorflow.python.framework.ops import gradient_registry
 
 from app.runtime import cancellation, slice_gradient, vectorization
+from app.runtime.dense_cotangents import CUSTOM_GRADIENT
 from ops import Tensor
+from pullback.ops._rules import dense
 
-_CUSTOM_GRADIENT, _ATTRIBUTE = "CustomGradient-", "_gradient_op_type"
+_ATTRIBUTE = "_gradient_op_type"
 
 Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
@@ -55,9 +57,8 @@ class Tapes:
         """
         tape = self._tapes.pop()
         tape.__exit__(None, None, None)
-        return lambda dys: _dense(
-            tape.gradient(list(ys), list(xs), output_gradients=None if dys is None else list(dys))
-        )
+        gradients = partial(tape.gradient, list(ys), list(xs))
+        return lambda dys: list(map(dense, gradients(output_gradients=None if dys is None else list(dys)), xs))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
         """Apply a pullback to every direction along the leading axis of ``directions``, and stack the results.
@@ -84,7 +85,7 @@ class Graph:
         # on the order in which threads happen to finish, and so do the last bits.
         method = tf.AggregationMethod.EXPERIMENTAL_TREE
         gradients = partial(tf.gradients, list(ys), list(xs), aggregation_method=method)
-        return lambda dys: _dense(gradients(grad_ys=None if dys is None else list(dys)))
+        return lambda dys: list(map(dense, gradients(grad_ys=None if dys is None else list(dys)), xs))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
         """Vectorise over the directions (pfor), so that the primal work is done once."""
@@ -108,10 +109,6 @@ Calculus: TypeAlias = Tapes | Graph
 """The differentiation method of one mode, which a program uses while it is built."""
 
 
-def _dense(gradients: Sequence[Any]) -> Gradients:
-    return [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-
-
 def forget_gradients(graph: tf.Graph) -> None:
     """Remove the gradients that ``tf.custom_gradient`` has registered for the nodes of a graph.
 
@@ -119,5 +116,5 @@ def forget_gradients(graph: tf.Graph) -> None:
     differentiated again does not need them. Those of functions that it calls are kept: others may call them too.
     """
     for node in graph.as_graph_def().node:
-        if _ATTRIBUTE in node.attr and (name := node.attr[_ATTRIBUTE].s.decode()).startswith(_CUSTOM_GRADIENT):
+        if _ATTRIBUTE in node.attr and (name := node.attr[_ATTRIBUTE].s.decode()).startswith(CUSTOM_GRADIENT):
             gradient_registry._registry.pop(name, None)

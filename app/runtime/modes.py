@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from app.runtime import complex_gradients, inlining, tensor_equality, trace_limits, traces
+from app.runtime import complex_gradients, dense_cotangents, inlining, tensor_equality, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
@@ -27,6 +27,7 @@ from app.runtime.xla_faults import refuse_wrong_kernels
 from ops import Array, Mode, OpFault, Tensor
 
 complex_gradients.install()
+dense_cotangents.install()
 inlining.install()
 tensor_equality.install()
 trace_limits.install()

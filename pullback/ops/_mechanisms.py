@@ -22,6 +22,7 @@ from pullback.ops._rules import (
     Tensor,
     call_rule,
     checked_gradients,
+    dense,
     filled,
     has_gradient,
     many,
@@ -94,7 +95,8 @@ def custom_gradient(forward: Function, vjp: Function, vjp_vjp: Function | None =
             outputs = call(forward, leaves)
 
             def pull_back(*dys: Tensor | None) -> Any:
-                float_dys = [tf.identity(dy) for dy in dys if dy is not None and has_gradient(dy)]
+                dense_dys = map(dense, dys, many(outputs))
+                float_dys = [tf.identity(dy) for dy in dense_dys if dy is not None and has_gradient(dy)]
                 gradient = pullback if vjp_vjp is None else pullback_with_its_own_gradient
                 return [*gradient(*(tf.identity(leaf) for leaf in leaves), *float_dys), *(None for _ in numbers)]
 
@@ -257,6 +259,7 @@ def _checked(gradient: Function, numbers: tuple[str, ...]) -> Function:
     def checked(op: tf.Operation, *dys: Tensor | None) -> list[Tensor | None]:
         values = dict(zip(numbers, op.graph.inputs[-len(numbers) :], strict=True)) if numbers else {}
         slots = [f"input {i} of {op.type}" for i in range(len(op.inputs))]
-        return checked_gradients(gradient, call_rule(gradient, (op, *dys), values), list(op.inputs), slots)
+        given = map(dense, dys, op.outputs or dys)
+        return checked_gradients(gradient, call_rule(gradient, (op, *given), values), list(op.inputs), slots)
 
     return checked

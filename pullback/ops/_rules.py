@@ -36,6 +36,17 @@ def has_gradient(x: Tensor) -> bool:
     return x.dtype.is_floating or x.dtype.is_complex
 
 
+def dense(gradient: Any, like: Tensor | None) -> Any:
+    """Return a sparse gradient (``IndexedSlices``) as a tensor, and any other as it is.
+
+    ``like`` is what it is the gradient of. Slices that do not know its shape stay as they are where it is ``None``.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    shape = tf.shape(like) if gradient.dense_shape is None and like is not None else gradient.dense_shape
+    return gradient if shape is None else tf.math.unsorted_segment_sum(gradient.values, gradient.indices, shape[0])
+
+
 def filled(slots: Sequence[Any], values: Iterable[Value]) -> list[Value | None]:
     """Return a value for each slot that is not ``None``, in their order, and ``None`` for the others."""
     rest = iter(values)
@@ -104,10 +115,8 @@ def checked_gradients(
         raise OpFault(function.__name__, "its inputs", expected=expected, got=got, message=message, where=where)
     checked: list[Tensor | None] = []
     for slot, value, like in zip(slots, values, wanted, strict=False):
-        gradient = tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
-        if like is None:
-            gradient = None
-        elif gradient is not None:
+        gradient = None if like is None else dense(value, like)
+        if like is not None and gradient is not None:
             expected = f"a tensor of {like.dtype.name} and shape {like.shape}, or None"
             if not isinstance(gradient, tf.Tensor):
                 got = f"{gradient!r} ({type(gradient).__name__})"[:200]
