@@ -4,13 +4,13 @@ TensorFlow's own loader restores functions that capture variables. Emitted anew,
 program that calls it: they have derivatives of every order in inputs and variables, in every mode.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, cast
 
 import tensorflow as tf
 
+from pullback.ops._saved_gradients import Gradient
 from pullback.ops._saved_ops import (
     BRANCHES,
     CALLS,
@@ -19,6 +19,7 @@ from pullback.ops._saved_ops import (
     RESOURCE,
     NotEmitted,
     Variable,
+    find_op,
     need_allowed,
     of_variable,
     plain,
@@ -36,9 +37,11 @@ class Body:
     definition: Any
     nodes: Mapping[str, Any]
 
-    @cached_property
-    def order(self) -> list[Any]:
-        """The nodes that its results need, each behind those that it needs; others only check or print."""
+    def order(self, captured: Callable[[Any], Iterable[str]]) -> list[Any]:
+        """The nodes that its results need, each behind those that it needs; others only check or print.
+
+        A node also needs what gradient functions behind it capture: ``captured`` returns its names.
+        """
         found, entered = dict[str, Any](), set[str]()
         stack = [_source(name) for name in self.definition.ret.values()]
         while stack:
@@ -46,7 +49,7 @@ class Body:
             node = self.nodes.get(name)
             if node is None or name in found:
                 continue
-            needed = [_source(each) for each in node.input if not each.startswith("^")]
+            needed = [_source(each) for each in (*node.input, *captured(node)) if not each.startswith("^")]
             missing = [each for each in needed if each in self.nodes and each not in found]
             if missing and name in entered:
                 raise NotEmitted(f"expected a function without cycles, got one at {name}")
@@ -64,8 +67,8 @@ class Functions:
     """The functions of a library, and the gradient functions that it has by their types."""
 
     library: Any
-    captures: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict[str, Sequence[tuple[str, str]]])
-    has_lost_gradients: bool = field(default=False, init=False)
+    gradients: Mapping[str, Gradient]
+    tries_gradients: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Index the functions."""
@@ -73,67 +76,99 @@ class Functions:
             each.signature.name: Body(each, {node.name: node for node in each.node_def})
             for each in self.library.function
         }
-        self.gradients = {
-            each.registered_op_type: each.gradient_func
-            for each in self.library.registered_gradients
-            if each.registered_op_type
-        }
-        # The gradient of a gradient is not saved with it.
-        nodes = (node for name in self.gradients.values() for node in self.bodies[name].nodes.values())
-        self.has_lost_gradients = any(_lost(node, self.gradients) for node in nodes)
+        self._orders = dict[str, list[Any]]()
+        self._reached = dict[str, list[Gradient]]()
 
-    def call(self, name: str, arguments: Sequence[Any], depth: int = 0, around: Mapping[str, Any] | None = None) -> Any:
+    def call(self, name: str, arguments: Sequence[Any], seen: Mapping[str, Any], depth: int = 0) -> Any:
         """Return the results of a function for tensors and variables; raises ``NotEmitted``.
 
-        ``around`` has the tensors of the functions that are being emitted, which gradient functions capture.
+        ``seen`` has the tensors of the functions that are being emitted, and the objects of the model, which gradient
+        functions capture.
         """
         if depth > DEEPEST or name not in self.bodies:
             raise NotEmitted(f"expected the function {name} in the SavedModel, and at most {DEEPEST} nested calls")
         body = self.bodies[name]
         signature = body.definition.signature
         values = dict[str, Any](zip((each.name for each in signature.input_arg), arguments, strict=True))
-        seen = {**(around or {}), name: values}
-        for node in body.order:
+        seen = {**seen, name: values}
+        for node in self._order(name):
             inputs = [_value(values, each) for each in node.input if not each.startswith("^")]
             values[node.name] = self._emitted(node, inputs, depth, seen)
         return [_value(values, body.definition.ret[each.name]) for each in signature.output_arg]
 
+    def need_pure(self, name: str) -> None:
+        """Raise ``NotEmitted`` if a function has an op with state, also beside its results, or one that it reaches."""
+        for each in self.reached(name):
+            for node in self.bodies[each].nodes.values():
+                need_allowed(node)
+
+    def reached(self, name: str) -> list[str]:
+        """Return the names of a function, of those that it calls, and of their gradient functions."""
+        left, found = [name], dict[str, None]()
+        while left:
+            name = left.pop()
+            if name in found or name not in self.bodies:
+                continue
+            found[name] = None
+            for node in self.bodies[name].nodes.values():
+                left += [*_called(node), *(each.function for each in self._own_gradient(node))]
+        return list(found)
+
+    def reached_gradients(self, name: str) -> list[Gradient]:
+        """Return the gradients of the ops of a function, and of those that it reaches."""
+        if name not in self._reached:
+            nodes = (node for each in self.reached(name) for node in self.bodies[each].nodes.values())
+            self._reached[name] = list(dict.fromkeys(each for node in nodes for each in self._own_gradient(node)))
+        return self._reached[name]
+
+    def has_lost_gradients(self, name: str) -> bool:
+        """Return whether an op that a function reaches had a gradient that was not saved.
+
+        TensorFlow does not save the gradient of a gradient.
+        """
+        nodes = (node for each in self.reached(name) for node in self.bodies[each].nodes.values())
+        return any(GRADIENT in node.attr and node.op not in CALLS and not self._own_gradient(node) for node in nodes)
+
+    def _own_gradient(self, node: Any) -> list[Gradient]:
+        """Return the gradient that was saved for a node, if one was; a call has that of its function."""
+        kind = node.attr[GRADIENT].s.decode() if GRADIENT in node.attr and node.op not in CALLS else ""
+        return [self.gradients[kind]] if kind in self.gradients else []
+
+    def _order(self, name: str) -> list[Any]:
+        def captured(node: Any) -> list[str]:
+            own = self._own_gradient(node)
+            inner = [*_called(node), *(each.function for each in own)]
+            gradients = [*own, *(each for function in inner for each in self.reached_gradients(function))]
+            return [reference for each in gradients for function, reference in each.captures if function == name]
+
+        if name not in self._orders:
+            self._orders[name] = self.bodies[name].order(captured)
+        return self._orders[name]
+
     def _emitted(self, node: Any, inputs: list[Any], depth: int, seen: Mapping[str, Any]) -> Any:
         """Return the results of a node, by the names of its outputs."""
         if node.op in CALLS:
-            return {"output": self.call(node.attr["f"].func.name, inputs, depth + 1, seen)}
+            return {"output": self.call(node.attr["f"].func.name, inputs, seen, depth + 1)}
         if node.op in BRANCHES:
             return {"output": self._branch(node, inputs, depth, seen)}
         if node.op in LOOPS:
             return {"output": self._loop(node, inputs, depth, seen)}
         if node.op == "IdentityN":
             return {"output": self._identities(node, inputs, depth, seen)}
+        for gradient in self._own_gradient(node):
+            return self._with_gradient(gradient, node, inputs, depth, seen)
         return of_variable(node, inputs) if isinstance(next(iter(inputs), None), Variable) else plain(node, inputs)
 
     def _identities(self, node: Any, inputs: list[Any], depth: int, seen: Mapping[str, Any]) -> list[Any]:
         """Return tensors, with the gradient that was saved for them, if one was; variables stay as they are."""
         tensors = [each.read() if isinstance(each, Variable) else each for each in inputs]
-        if _lost(node, self.gradients):
-            self.has_lost_gradients = True
-        elif GRADIENT in node.attr:
-            tensors = self._marked(self.gradients[node.attr[GRADIENT].s.decode()], tensors, depth, seen)
+        for gradient in self._own_gradient(node):
+            tensors = self._with_gradient(gradient, node, tensors, depth, seen)["output"]
         return [each if isinstance(each, Variable) else x for each, x in zip(inputs, tensors, strict=True)]
-
-    def need_pure(self, name: str) -> None:
-        """Raise ``NotEmitted`` if a function, or one that it calls, has an op with state, also beside its results."""
-        left, seen = [name], set[str]()
-        while left:
-            name = left.pop()
-            if name in seen or name not in self.bodies:
-                continue
-            seen.add(name)
-            for node in self.bodies[name].nodes.values():
-                need_allowed(node)
-                left += [value.func.name for value in node.attr.values() if value.WhichOneof("value") == "func"]
 
     def _branch(self, node: Any, inputs: list[Any], depth: int, seen: Mapping[str, Any]) -> list[Any]:
         def side(key: str) -> Any:
-            return lambda: self.call(node.attr[key].func.name, inputs[1:], depth + 1, seen)
+            return lambda: self.call(node.attr[key].func.name, inputs[1:], seen, depth + 1)
 
         condition = inputs[0]
         if condition.dtype != tf.bool:
@@ -150,11 +185,11 @@ class Functions:
             return every
 
         def condition(*values: Any) -> Any:
-            [going] = self.call(node.attr["cond"].func.name, filled(values), depth + 1, seen)
+            [going] = self.call(node.attr["cond"].func.name, filled(values), seen, depth + 1)
             return tf.reshape(going, [])
 
         def turn(*values: Any) -> list[Any]:
-            found = self.call(node.attr["body"].func.name, filled(values), depth + 1, seen)
+            found = self.call(node.attr["body"].func.name, filled(values), seen, depth + 1)
             return [found[i] for i in varying]
 
         shapes = list(map(tf.TensorShape, node.attr["output_shapes"].list.shape))
@@ -162,27 +197,42 @@ class Functions:
         invariants = [shapes[i] if shapes else each.shape for i, each in zip(varying, given, strict=True)]
         return filled(list(flow.while_loop(condition, turn, given, shape_invariants=invariants)))
 
-    def _marked(self, gradient: str, inputs: list[Any], depth: int, seen: Mapping[str, Any]) -> list[Any]:
-        """Return tensors whose gradient is that which was saved with them."""
-        captured = [_value(seen[function], name) for function, name in self.captures.get(gradient, ())]
-        kinds = [each.type for each in self.bodies[gradient].definition.signature.input_arg][len(inputs) :]
-        for i, (each, kind) in enumerate(zip(captured, kinds, strict=True)):
+    def _with_gradient(self, gradient: Gradient, node: Any, inputs: list[Any], depth: int, seen: Any) -> Any:
+        """Return the results of a node, whose gradient is one that was saved."""
+        if any(x is None for x in inputs):
+            raise NotEmitted(f"the op {node.op} at {node.name} works with text; export a signature of numbers alone")
+        inputs = [tf.convert_to_tensor(x) for x in inputs]
+        kinds = [each.type for each in self.bodies[gradient.function].definition.signature.input_arg]
+        sizes = len(inputs), len(inputs) + len(gradient.captures)
+        if gradient.parts is None or (len(gradient.parts), len(kinds)) != sizes:
+            got = f"{gradient.function} with {len(kinds)} arguments, for {len(inputs)} inputs of {node.op}"
+            raise NotEmitted(f"expected a gradient function with a tensor or None for each input, got {got}")
+        captured = [_value(seen[function], name) for function, name in gradient.captures]
+        for i, (each, kind) in enumerate(zip(captured, kinds[len(inputs) :], strict=True)):
             captured[i] = each.read() if isinstance(each, Variable) and kind != RESOURCE else each
 
-        def gradients(*dys: Any) -> list[Any]:
-            found = self.call(gradient, [*dys, *captured], depth + 1, seen)
-            return [None] * (len(inputs) - len(found)) + list(found)
+        def pullback(*dys: Any) -> list[Any]:
+            # TensorFlow has no cotangent of an output without a path to what is differentiated, or with integers.
+            given = [tf.zeros_like(x) if dy is None else dy for x, dy in zip(inputs, dys, strict=True)]
+            results = self.call(gradient.function, [*map(tf.convert_to_tensor, given), *captured], seen, depth + 1)
+            return gradient.arranged(results, inputs)
 
         @flow.custom_gradient
         def marked(*xs: Any) -> Any:
-            return [tf.identity(x) for x in xs], gradients
+            outputs = plain(node, list(xs))
+            return [outputs[each.name] for each in find_op(node.op).output_arg], pullback
 
-        return list(marked(*inputs))
+        if self.tries_gradients:
+            pullback(*map(tf.zeros_like, inputs))
+        outputs = marked(*inputs)
+        if len(tf.nest.flatten(outputs)) != len(inputs):
+            raise NotEmitted(f"expected a custom gradient of an op with as many outputs as inputs, got {node.op}")
+        return dict(zip((each.name for each in find_op(node.op).output_arg), outputs, strict=True))
 
 
-def _lost(node: Any, gradients: Mapping[str, str]) -> bool:
-    """Return whether a node had a gradient that was not saved."""
-    return GRADIENT in node.attr and node.attr[GRADIENT].s.decode() not in gradients
+def _called(node: Any) -> list[str]:
+    """Return the names of the functions that a node calls."""
+    return [value.func.name for value in node.attr.values() if value.WhichOneof("value") == "func"]
 
 
 def _source(name: str) -> str:

@@ -1,7 +1,8 @@
 """SavedModels as ops: a signature is the function, and the variables that it reads are the parameters."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 from pullback.ops._models import Fields, named, slots
 from pullback.ops._parameters import Parameter
 from pullback.ops._saved_functions import Functions
+from pullback.ops._saved_gradients import MODEL, gradients_of
 from pullback.ops._saved_ops import CALLS, RESOURCE, NotEmitted, Variable
 from pullback.ops._slots import Input, Output
 from pullback.page_files import SAVED_MODEL
@@ -38,39 +40,36 @@ def fields_of_saved_model(folder: Path, signature: str = SIGNATURE) -> Fields:
     call = nodes.get(next(iter(declared.outputs.values())).name.partition(":")[0])
     if call is None or call.op not in CALLS or call.attr["f"].func.name not in objects.concrete_functions:
         raise ValueError(f"{folder.name}: expected a SavedModel of TensorFlow 2 (tf.saved_model.save, model.export)")
-    functions = Functions(graph.graph_def.library, _captures(objects))
+    functions = Functions(graph.graph_def.library, gradients_of(graph.graph_def.library, objects))
     name = call.attr["f"].func.name
-    captured = _captured(folder, graph, nodes, objects.concrete_functions[name].bound_inputs)
+    bound = [str(index) for index in objects.concrete_functions[name].bound_inputs]
+    gradients = functions.reached_gradients(name)
+    captured = (key for each in gradients for function, key in each.captures if function == MODEL)
+    model = _captured(folder, graph, nodes, list(dict.fromkeys((*bound, *captured))))
     given = {each.name.partition(":")[0]: key for key, each in declared.inputs.items()}
     keys = [given[each] for each in call.input if each in given]
+    specs = [_spec(declared.inputs[key]) for key in keys]
     names = {key: _index(each.name) for key, each in declared.outputs.items()}
-    inputs = slots(Input, "x", [_spec(declared.inputs[key]) for key in keys], _own(keys))
+    inputs = slots(Input, "x", specs, _own(keys))
     results = sorted(names)
     outputs = slots(Output, "y", [_spec(declared.outputs[key]) for key in results], _own(results))
 
-    def emitted(tensors: Sequence[Any]) -> list[Any]:
-        found = functions.call(name, [*tensors, *captured])
+    def emitted(tensors: Sequence[Any], model: Mapping[str, Any]) -> list[Any]:
+        found = functions.call(name, [*tensors, *(model[each] for each in bound)], {MODEL: model})
         return [found[names[key]] for key in results]
 
-    variables = [each for each in captured if isinstance(each, Variable)]
-    _try(folder, lambda: functions.need_pure(name), emitted, [_spec(declared.inputs[key]) for key in keys], variables)
-    read = [each for each in variables if each.is_read]
-    parameters = _parameters(folder, read, [slot.name for slot in inputs])
+    read = _try(folder, functions, name, specs, model, emitted=emitted)
+    parameters = _parameters(folder, [model[each] for each in read], [slot.name for slot in inputs])
 
     def forward(*tensors: Any) -> Any:
         # Copies, because two traces may be made at a time.
-        own = {
-            id(one): Variable(one.name, one.dtype, one.shape, one.key, tensor)
-            for one, tensor in zip(read, tensors[len(inputs) :], strict=True)
-        }
-        given = [own.get(id(each), each) for each in captured]
-        found = functions.call(name, [*tensors[: len(inputs)], *given])
-        chosen = [found[names[key]] for key in results]
+        values = zip(read, tensors[len(inputs) :], strict=True)
+        chosen = emitted(tensors[: len(inputs)], model | {each: replace(model[each], value=x) for each, x in values})
         return chosen[0] if len(chosen) == 1 else tuple(chosen)
 
     source = f"a SavedModel of TensorFlow {graph.meta_info_def.tensorflow_version}"
-    source += ", with its custom gradients" * bool(functions.gradients)
-    source += ", saved without some of its custom gradients" * functions.has_lost_gradients
+    source += ", with its custom gradients" * bool(gradients)
+    source += ", saved without some of its custom gradients" * functions.has_lost_gradients(name)
     return {"function": forward, "inputs": inputs, "outputs": outputs, "parameters": parameters, "source": source}
 
 
@@ -114,19 +113,19 @@ def _graph_of(folder: Path) -> Any:
     return graph
 
 
-def _captured(folder: Path, graph: Any, nodes: Any, bound: Sequence[int]) -> list[Any]:
-    """Return what a function captures: variables, and constants as tensors of NumPy."""
-    objects, found, keys = graph.object_graph_def.nodes, list[Any](), dict[int, str]()
-    for index in bound:
-        kind = objects[index].WhichOneof("kind")
+def _captured(folder: Path, graph: Any, nodes: Any, indices: Sequence[str]) -> dict[str, Any]:
+    """Return what functions capture, by its number: variables, and constants as tensors of NumPy."""
+    objects, found, keys = graph.object_graph_def.nodes, dict[str, Any](), dict[int, str]()
+    for index in indices:
+        saved = objects[int(index)]
+        kind = saved.WhichOneof("kind")
         if kind == "variable":
             keys = keys or _keys(folder, objects)
-            variable = objects[index].variable
-            shape = tuple(each.size for each in variable.shape.dim)
-            found.append(Variable(variable.name, tf.dtypes.as_dtype(variable.dtype), shape, keys[index]))
+            shape = tuple(each.size for each in saved.variable.shape.dim)
+            dtype = tf.dtypes.as_dtype(saved.variable.dtype)
+            found[index] = Variable(saved.variable.name, dtype, shape, keys[int(index)])
         elif kind == "constant":
-            value = nodes[objects[index].constant.operation].attr["value"].tensor
-            found.append(flow.make_ndarray(value))
+            found[index] = flow.make_ndarray(nodes[saved.constant.operation].attr["value"].tensor)
         else:
             raise NotEmitted(f"{folder.name}: the signature needs a {kind}, such as a table; export one without it")
     return found
@@ -154,29 +153,37 @@ def _keys(folder: Path, objects: Any) -> dict[int, str]:
     return found
 
 
-def _captures(objects: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return the tensors that gradient functions capture: the function that computes each, and its name there."""
-    found = dict[str, list[tuple[str, str]]]()
-    for name, function in objects.concrete_functions.items():
-        kinds = [objects.nodes[index] for index in function.bound_inputs]
-        if kinds and all(each.WhichOneof("kind") == "captured_tensor" for each in kinds):
-            found[name] = [(each.captured_tensor.concrete_function, each.captured_tensor.name) for each in kinds]
-    return found
+def _try(
+    folder: Path,
+    functions: Functions,
+    name: str,
+    specs: Sequence[Any],
+    model: Mapping[str, Any],
+    *,
+    emitted: Callable[[Sequence[Any], Mapping[str, Any]], Any],
+) -> list[str]:
+    """Emit a signature and its gradients in a graph; return the numbers of the variables that they read.
 
-
-def _try(folder: Path, pure: Any, emitted: Any, specs: Sequence[Any], variables: Sequence[Variable]) -> None:
-    """Emit a signature in a graph, which shows which variables it reads; raises ``NotEmitted``."""
+    Raises ``NotEmitted`` for what cannot be emitted.
+    """
     with tf.Graph().as_default():
-        for each in variables:
-            each.value = flow.compat.v1.placeholder(each.dtype, each.shape)
+
+        def placeholder(like: Any) -> Any:
+            return flow.compat.v1.placeholder(like.dtype, like.shape)
+
+        tried = {
+            index: replace(each, value=placeholder(each)) if isinstance(each, Variable) else each
+            for index, each in model.items()
+        }
+        functions.tries_gradients = True
         try:
-            pure()
-            emitted([flow.compat.v1.placeholder(each.dtype, each.shape) for each in specs])
+            functions.need_pure(name)
+            emitted([placeholder(each) for each in specs], tried)
         except NotEmitted as error:
             raise NotEmitted(f"{folder.name}: {error}") from None
         finally:
-            for each in variables:
-                each.value = None
+            functions.tries_gradients = False
+    return [index for index, each in tried.items() if isinstance(each, Variable) and each.is_read]
 
 
 def _spec(info: Any) -> Any:

@@ -90,17 +90,26 @@ def plain(node: Any, inputs: list[Any]) -> Any:
     for each in definition.input_arg:
         count = _count(each, node)
         given[each.name] = rest.pop(0) if count is None else [rest.pop(0) for _ in range(count)]
-    names = [each.name for each in (*definition.input_arg, *definition.attr)]
-    taken = [name for name in inspect.signature(make).parameters if name != "name"]
-    # Python has other names for a few: axis for reduction_indices.
-    others = (name for name in taken if name not in names)
-    renamed = dict(zip((name for name in given if name not in taken), others, strict=False))
-    given |= {name: _attribute(value) for name, value in node.attr.items() if name in taken}
-    result = make(**{renamed.get(name, name): value for name, value in given.items()})
+    own = _names_in_python(definition, list(inspect.signature(make).parameters))
+    given |= {name: _attribute(value) for name, value in node.attr.items() if name in own}
+    result = make(**{own[name]: value for name, value in given.items()})
     outputs = definition.output_arg
     if len(outputs) == 1:
         return {outputs[0].name: result}
     return {each.name: getattr(result, each.name) for each in outputs} if outputs else {}
+
+
+def _names_in_python(definition: Any, taken: Sequence[str]) -> dict[str, str]:
+    """Return what Python calls each input, and each attribute that does not follow from inputs.
+
+    A few have another name, such as ``axis`` for ``reduction_indices`` and ``squeeze_dims``.
+    """
+    inputs = definition.input_arg
+    follow = {name for each in inputs for name in (each.type_attr, each.number_attr, each.type_list_attr)}
+    names: list[str] = [each.name for each in (*inputs, *definition.attr) if each.name not in follow]
+    others = [name for name in taken if name not in names and name != "name"]
+    renamed = dict(zip((name for name in names if name not in taken), others, strict=True))
+    return {name: renamed.get(name, name) for name in names}
 
 
 def _count(argument: Any, node: Any) -> int | None:
@@ -113,7 +122,7 @@ def _count(argument: Any, node: Any) -> int | None:
 def _attribute(value: Any) -> Any:
     """Return the value of an attribute, as ``tf.raw_ops`` takes it."""
     kind = value.WhichOneof("value")
-    if kind == "list":
+    if kind == "list" and not value.list.func:
         for name in ("s", "i", "f", "b"):
             if len(found := getattr(value.list, name)):
                 return list(found)
