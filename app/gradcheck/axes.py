@@ -16,8 +16,8 @@ import numpy as np
 from app.autodiff.draws import Dimensions, draw
 from ops import Array, Input, Op
 
-Special: TypeAlias = Callable[[Input, int, Array], Array]
-"""From an input, a count and the first number of the point to so many special numbers, as pairs of shape (count, 2)."""
+Special: TypeAlias = Callable[[Input, Array, Array], Array]
+"""From an input, turns and the first number of the point to a special number for each turn, as pairs (count, 2)."""
 
 # The numbers of each dimension, and of "...".
 COUNT, FREE_COUNT = 4, 8
@@ -48,34 +48,40 @@ def complex_points(
         shapes = {slot: point[slot.name].shape for slot in group}
         if all(map(math.prod, shapes.values())):
             first = np.asarray(point[slots[0].name], np.float64).reshape(-1, 2)[:1]
-            numbers = {slot: special(slot, math.prod(shape[:-1]), first) for slot, shape in shapes.items()}
+            numbers = {
+                slot: special(slot, _turns(k, math.prod(shape[:-1])), first)
+                for k, (slot, shape) in enumerate(shapes.items())
+            }
             if all(map(_is_inside, numbers, numbers.values())):
                 yield {**point, **{slot.name: pairs.reshape(shapes[slot]) for slot, pairs in numbers.items()}}
 
 
 def _specials(rng: np.random.Generator) -> Iterator[Special]:
-    def in_turn(rows: Array, count: int) -> Array:
-        return rows[rng.permutation(count) % len(rows)]
-
-    def on_axis(axis: int, other: float, slot: Input, count: int, first: Array) -> Array:
+    def on_axis(axis: int, other: float, slot: Input, turns: Array, first: Array) -> Array:
         del first
         low, high = slot.domain
         ends = np.array([low, *(end for end in ENDS if low < end < high), high])
-        i = in_turn(np.arange(len(ends) - 1), count)
-        pairs = np.full((count, 2), other * (high - low) if other else other)
-        pairs[:, axis] = ends[i] + np.diff(ends)[i] * rng.uniform(0.125, 0.875, count)
+        i = turns % (len(ends) - 1)
+        pairs = np.full((len(turns), 2), other * (high - low) if other else other)
+        pairs[:, axis] = ends[i] + np.diff(ends)[i] * rng.uniform(0.125, 0.875, len(turns))
         return pairs
 
-    def on_circle(slot: Input, count: int, first: Array) -> Array:
+    def on_circle(slot: Input, turns: Array, first: Array) -> Array:
         del slot, first
-        return in_turn(ON_CIRCLE, count)
+        return ON_CIRCLE[turns % len(ON_CIRCLE)]
 
-    def multiples(factors: Array, slot: Input, count: int, first: Array) -> Array:
+    def multiples(factors: Array, slot: Input, turns: Array, first: Array) -> Array:
         del slot
-        return first * in_turn(factors, count)
+        return first * factors[turns % len(factors)]
 
     yield from (partial(on_axis, axis, other) for axis in (0, 1) for other in OTHER_PARTS)
     yield from (on_circle, partial(multiples, SIGNS), partial(multiples, DOUBLINGS))
+
+
+def _turns(k: int, count: int) -> Array:
+    """Return which special number each number of the k-th input is: beside the next one of the first, and so on."""
+    i = np.arange(count)
+    return i + k * (1 + i // COUNT)
 
 
 def _is_inside(slot: Input, pairs: Array) -> bool:

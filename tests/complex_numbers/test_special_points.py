@@ -78,7 +78,7 @@ WRONG = {
     "at -0 in the imaginary part": one(lambda z: is_negative_zero(imag(z)) & (real(z) != 0)),
     "at -0 in the real part": one(lambda z: is_negative_zero(real(z)) & (imag(z) != 0)),
     "at +0 in the imaginary part": one(lambda z: (imag(z) == 0) & (1 / imag(z) > 0)),
-    "near the real axis": one(lambda z: (size(imag(z)) < 1e-5) & (imag(z) != 0)),
+    "near the real axis": one(lambda z: (size(imag(z)) < 1e-4) & (imag(z) != 0)),
     "below the real axis, near it": one(lambda z: (imag(z) > -0.02) & (imag(z) < 0)),
     "on the unit circle": one(lambda z: size(z) == 1),
     "for all numbers on the real axis": one(lambda z: tf.reduce_all(imag(z) == 0)[None], batching="none"),
@@ -97,6 +97,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("fault", WRONG)
 def test_faults_at_special_complex_numbers_are_found(fault: str, seed: int) -> None:
@@ -129,8 +130,9 @@ RIGHT = {
 }  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ops_pass_there(name: str, seed: int) -> None:
-    checks = ["derivative", "second", "adjoint", "finite", "symmetry"]
+    checks = ["derivative", "second", "adjoint", "symmetry"]
     assert failed(report(RIGHT[name], seed=seed, checks=checks, modes=("graph",))) == []
