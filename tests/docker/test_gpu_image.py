@@ -7,7 +7,7 @@ import pytest
 
 import pullback
 from app.runtime.doctor import COMPILER_FILES, DRIVER, LIBRARIES
-from tests.docker.conftest import CPU, GPU, call, docker
+from tests.docker.deployment import CPU, GPU, call, docker
 
 pytestmark = pytest.mark.docker
 
