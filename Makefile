@@ -193,7 +193,7 @@ WITH_NPM = cp -r $(1) $(@D)/$(2); (cd $(@D)/$(2) && node=../lib/python$(MINOR)/s
 
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'. START_DOCKER=... names a command
 # that starts a Docker engine and provides the base image.
-DOCKER_BUILD :=
+DOCKER_BUILD ?=
 IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD)
 
 docs: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/docs/.installed-$(MINOR) ## build the site of the documentation into build/site

@@ -8,7 +8,6 @@ status is 1 if any step fails or does not end.
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.docker import image_check
 
 FOLDER = ROOT / "build" / "release-check"
 LIMIT_S = 3 * 3600
@@ -50,11 +50,9 @@ def make(target: str) -> Callable[[], str]:
 
 
 def docker_test() -> str:
-    """Return the command, if a Docker daemon answers."""
-    if not shutil.which("docker"):
-        raise Lacking("there is no command docker")
-    if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode:
-        raise Lacking("no Docker daemon answers `docker info`")
+    """Return the command, if there is Docker."""
+    if reason := image_check.lacking():
+        raise Lacking(reason)
     return "make docker-test"
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests import release_check
 from tests.conftest import ROOT
 from tests.patience import PATIENCE_S
-from tests.release_check import Lacking, Step, interpreter, main, run, run_all, table
+from tests.release_check import Lacking, Step, docker_test, interpreter, main, run, run_all, table
 
 
 @pytest.fixture(autouse=True)
@@ -153,3 +153,10 @@ def test_every_target_exists(monkeypatch):
     named = re.findall(r"make (?:-C '\S+' )?([\w-]+)", " ".join(commands))
     assert len(named) == len(commands)
     assert set(named) <= targets
+
+
+def test_docker_is_skipped_without_an_engine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    monkeypatch.setenv("START_DOCKER", "false")
+    with pytest.raises(Lacking, match=r"no Docker engine|no command docker"):
+        docker_test()
