@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.autodiff.point import Arrays, Point, blame_op
-from ops import Array, many
+from app.runtime.op_errors import op_errors
+from ops import Array, OpFault, located, many
 
 # How far values in float64 may be off the reference, relative to the largest: far less than a constant in float32 is.
 SAME = 2.0**-36
@@ -51,7 +52,15 @@ def is_as_reference(point: Point, outputs: Arrays) -> bool:
 
 
 def is_singular(point: Point) -> bool:
-    """Whether the op declares that derivatives are infinite at a point by nature."""
+    """Whether the op declares that derivatives are infinite at a point by nature; ``OpFailed`` if it does not say."""
     op, inputs = point.op, {name: as_float64(x) for name, x in point.inputs.items()}
+    if op.singular is None:
+        return False
     with blame_op(op, "singular"):
-        return op.singular is not None and bool(op.singular(inputs, point.spec.attrs))
+        found = np.asarray(op.singular(inputs, point.spec.attrs))
+    if found.shape or found.dtype != np.bool_:
+        got = f"{found.dtype} of shape {[*found.shape]}"
+        expected = "True or False for the whole point, such as bool(np.any(...))"
+        with op_errors(op.name):
+            raise OpFault("singular", "the point", expected=expected, got=got, where=located(op.singular))
+    return bool(found)

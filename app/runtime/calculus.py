@@ -109,6 +109,11 @@ Calculus: TypeAlias = Tapes | Graph
 """The differentiation method of one mode, which a program uses while it is built."""
 
 
+def without_gradient(kinds: Iterable[str]) -> list[str]:
+    """Return which of these types of operations have no gradient, sorted: TensorFlow knows none, not even ``None``."""
+    return sorted({*kinds} - {*gradient_registry.list(), "Placeholder"})
+
+
 def forget_gradients(graph: tf.Graph) -> None:
     """Remove the gradients that ``tf.custom_gradient`` has registered for the nodes of a graph.
 

@@ -44,7 +44,13 @@ _ADVICE = (
 )
 _NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
 _NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
-_NO_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
+_LACKS_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
+NO_GRADIENT = "TensorFlow has no gradient of"
+"""What the error says of an operation without one; its type follows."""
+_NO_GRADIENT_CURE = (
+    "write it, with custom_gradient around the call, or with register_gradient for a kernel of yours; or declare the "
+    "inputs that lead there differentiable=False"
+)
 _ARITY = re.compile(
     r"(?<!\w)(\w++|<lambda>)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
 )
@@ -126,6 +132,8 @@ def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
     if known := _known_fault(text):
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
+        if missing := _LACKS_GRADIENT.search(text):
+            message = f"{NO_GRADIENT} {missing[1] or missing[2]}: {_NO_GRADIENT_CURE}"
         entry = Entry((op, slot), f"{prefix}{message}", expected, got)
         return OpFailed(f"{subject}: {message}", entry, where=author_line(error))
     kind, message = type(error).__name__, message_of(error)
@@ -140,7 +148,7 @@ def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
 def _known_fault(text: str) -> tuple[str, str, str] | None:
     """Return the slot, the expected and the actual value if TensorFlow's message shows a common fault of gradients."""
     returned = "return value of a gradient function"
-    if match := _NO_GRADIENT.search(text):
+    if match := _LACKS_GRADIENT.search(text):
         kind = match[1] or match[2]
         return f"gradient of {kind}", f"a gradient registered for op type {kind}", "none"
     if match := _NOT_A_TENSOR.search(text):

@@ -441,3 +441,16 @@ def test_a_tie_at_a_given_point_excuses_no_wrong_gradient() -> None:
     op = WRONG["each maximum gets all of dy"].op
     document = report(op, checks=["derivative"], inputs={"x": [[1.0, 1.0, 0.5]]})
     assert failed(document) == ["derivative"]
+
+
+def test_operations_without_a_gradient_are_named() -> None:
+    def function(x):
+        return tf.linalg.diag_part(tf.linalg.lu(x)[0]) + tf.unique(tf.reshape(x, [-1]))[0][:2]
+
+    slots = {"inputs": (Input("x", WIDE, (2, 2)),), "batching": "none"}
+    op = elementwise(
+        function, outputs=(Output("y", WIDE, (2,)),), examples=(Example("e", {"x": [[2, 1], [1, 3]]}),), **slots
+    )
+    (entry,) = entries(report(op), "contract")
+    assert entry["sentence"].startswith("op planted: TensorFlow has no gradient of")
+    assert {"Lu", "Unique", "custom_gradient"} <= set(entry["sentence"].replace(":", " ").replace(",", " ").split())

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ops import FLOATS, Claim, Example, Formula, Input, Op, Output, Surrogate, custom_gradient
-from tests.gradcheck.checking import entries, report
+from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.op_makers import made as cubed
 
 SEEN = {"x": "float64", "count": "int32", "keep": "bool"}
@@ -112,3 +112,26 @@ def test_a_reference_that_raises_is_blamed_in_the_dtype_in_which_it_raises() -> 
         ["float32"],
     )
     assert "reference raised FloatingPointError: too few digits (gradcheck/test_reference.py:" in failure["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("singular", "got"),
+    [
+        (lambda inputs, attrs: inputs["x"] == 0, "got bool of shape [260]"),
+        (lambda inputs, attrs: np.sum(inputs["x"]), "got float64 of shape []"),
+        (lambda inputs, attrs: None, "got object of shape []"),
+    ],
+)
+def test_singular_is_one_bool(singular, got) -> None:
+    document = report(cubed(singular=singular), checks=["derivative"])
+    (entry,) = entries(document, "contract")
+    assert "expected True or False for the whole point" in entry["sentence"]
+    assert got in entry["sentence"]
+    assert failed(document) == ["contract"]
+
+
+def test_singular_may_be_a_bool_of_numpy() -> None:
+    assert (
+        report(cubed(singular=lambda inputs, attrs: np.any(inputs["x"] == 9)), checks=["derivative"])["verdict"]
+        == "pass"
+    )

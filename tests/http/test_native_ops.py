@@ -19,7 +19,7 @@ MODES = ("graph", "eager", "v1")
 MISTAKES = {
     "mistaken_too_few": ("arguments of too_few", "takes 2 positional arguments but 3 were given"),
     "mistaken_too_few_checked": ("too_few takes the wrong arguments: expected 3 by position", "got too_few(op, dy)"),
-    "mistaken_not_registered": ("expected a gradient registered for op type MistakenNotRegistered", "got none"),
+    "mistaken_not_registered": ("TensorFlow has no gradient of MistakenNotRegistered", "register_gradient"),
     "mistaken_int": ("", "int"),
     "mistaken_int_checked": ("input 0 of MistakenIntChecked", "got 0 (int)"),
 }

@@ -15,10 +15,12 @@ from app.autodiff.evaluation import Evaluation, as_found
 from app.autodiff.transforms import Transform
 from app.errors import OpFailed, Overloaded
 from app.gradcheck import undeclared
+from app.gradcheck.rows import kernels
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
+from app.runtime.calculus import without_gradient
 from app.runtime.modes import run
-from app.runtime.op_errors import op_errors
+from app.runtime.op_errors import NO_GRADIENT, op_errors
 from ops import FLOATS, Mode, Op, rules_of
 from pullback.gradcheck.verdict import Finding, Subject
 
@@ -31,6 +33,12 @@ CURE = "if TensorFlow has no second order for it, declare Claim(second=None); th
 def check(target: Target) -> Iterator[Finding]:
     """Evaluate every shape once in each mode and dtype, and report the errors that the service raises."""
     yield from undeclared.narrowed(target)
+    sample = target.samples[0]
+    try:
+        _ = sample.is_singular
+    except OpFailed as error:
+        yield Finding(Subject(NAME, 1, dtype=target.widest), "fail", error.located, 1)
+        return
     for mode in MODES:
         if mode in target.op.modes and (target.has_example or mode in target.modes):
             yield from (_finding(target, mode, dtype) for dtype in target.dtypes)
@@ -59,6 +67,7 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
                     slots = [entry.loc[-1] for entry in error.entries]
                     name = next((slot.name for slot in target.op.inputs if slot.name in slots), None)
                     sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
+                    sentence += _others_without(sample, sentence) if order == 1 else ""
                     if order > 1 and not _has_own_second(target.op):
                         sentence = f"{sentence}; {CURE}"
                     return Finding(replace(subject, order=order, input=name), "fail", sentence, count)
@@ -84,6 +93,14 @@ def failure(sample: Sample, order: int) -> tuple[int, OpFailed] | None:
         except OpFailed as error:
             return i, error
     return None
+
+
+def _others_without(sample: Sample, sentence: str) -> str:
+    """Return which other operations of forward have no gradient, if that of one, which a sentence names, is missing."""
+    if NO_GRADIENT not in sentence:
+        return ""
+    others = [kind for kind in without_gradient(kernels(sample.point)) if f"{NO_GRADIENT} {kind}:" not in sentence]
+    return f"; nor has it one of {', '.join(others)}" if others else ""
 
 
 def _has_own_second(op: Op) -> bool:

@@ -1,5 +1,6 @@
 """``tensorflow.python.framework.ops``, private: eager tensors that share memory with NumPy; the gradient registry."""
 
+from collections.abc import KeysView
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,5 +12,7 @@ class EagerTensor(Tensor):
 
 class _Registry:
     _registry: dict[str, Any]
+
+    def list(self) -> KeysView[str]: ...
 
 gradient_registry: _Registry
