@@ -8,14 +8,28 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
-from app.runtime import complex_gradients, dense_cotangents, inlining, tensor_equality, trace_limits, traces
+from app.runtime import (
+    complex_gradients,
+    dense_cotangents,
+    inlining,
+    tensor_equality,
+    trace_limits,
+    traces,
+    variable_arguments,
+)
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.cut_traces import Cut
 from app.runtime.functions import Bounded, Function, unoptimized
 from app.runtime.journal import JOURNAL, Describable
-from app.runtime.page_state import capture_fault, is_capture_fault, refusing_new_variables, variable_fault
+from app.runtime.page_state import (
+    capture_fault,
+    is_capture_fault,
+    refusing_new_variables,
+    refusing_reads,
+    variable_fault,
+)
 from app.runtime.residuals import in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
@@ -31,6 +45,7 @@ dense_cotangents.install()
 inlining.install()
 tensor_equality.install()
 trace_limits.install()
+variable_arguments.install()
 
 Key: TypeAlias = tuple[str | int, str]
 """The level of a result, and the name of its input or output.
@@ -315,6 +330,6 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
 
 
 def _run_eagerly(program: Traceable, leaves: Sequence[Array]) -> KeyedArrays:
-    with Tapes(program.traits.orders) as tapes, refusing_new_variables():
+    with Tapes(program.traits.orders) as tapes, refusing_new_variables(), refusing_reads():
         results = program.build(tapes, [tf.constant(leaf) for leaf in leaves])
         return {key: None if tensor is None else tensor.numpy() for key, tensor in results.items()}

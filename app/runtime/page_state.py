@@ -16,6 +16,7 @@ import tensorflow as tf
 from app.runtime.kernels import CHANGES
 from app.runtime.messages import text_of
 from app.runtime.source_lines import author_line, calling_line, is_author, node_line
+from app.runtime.variable_arguments import observing_reads
 from ops import OpFault
 
 # The most names in a message.
@@ -98,10 +99,7 @@ def random_fault(graph: tf.Graph) -> StateFault | None:
 
 @contextmanager
 def refusing_new_variables() -> Generator[None]:
-    """Inside this block, raise ``OpFault`` where a page makes a variable: each call, or each trace, would make one.
-
-    It is raised at the end too, if code of the page or of a library has caught it, or made another error of it.
-    """
+    """Inside this block, raise ``OpFault`` where a page makes a variable: each call, or each trace, would make one."""
     faults = list[StateFault]()
 
     def refuse(next_creator: Callable[..., Any], **made: Any) -> NoReturn:
@@ -111,13 +109,36 @@ def refusing_new_variables() -> Generator[None]:
         faults.append(_fault(f"makes a variable{name}", expected, "a new one in each call", calling_line()))
         raise faults[0]
 
-    with tf.variable_creator_scope(refuse):
-        try:
-            yield
-        except Exception as error:
-            if faults and error is not faults[0]:
-                raise faults[0] from error
-            raise
+    with tf.variable_creator_scope(refuse), _raised_at_the_end(faults):
+        yield
+
+
+@contextmanager
+def refusing_reads() -> Generator[None]:
+    """Inside this block of eager mode, raise ``OpFault`` where a page reads a variable, which a graph would capture.
+
+    A model reads its variables in place of the values of the request where its function has returned.
+    """
+    faults = list[StateFault]()
+
+    def refuse(variable: Any) -> NoReturn:
+        name = _variable(variable.name, lambda value: value is variable)
+        faults.append(_fault_of_variables([name], where=calling_line()))
+        raise faults[0]
+
+    with observing_reads(refuse), _raised_at_the_end(faults):
+        yield
+
+
+@contextmanager
+def _raised_at_the_end(faults: Sequence[StateFault]) -> Generator[None]:
+    """Raise the first of the faults, also if code of the page or of a library catches it, or raises another error."""
+    try:
+        yield
+    except Exception as error:
+        if faults and error is not faults[0]:
+            raise faults[0] from error
+        raise
     if faults:
         raise faults[0]
 

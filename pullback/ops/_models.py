@@ -61,8 +61,9 @@ def fields_of_module(module: tf.Module, inputs: Sequence[Input]) -> Fields:
     called = kind.__call__
     call: Any = getattr(called, "python_function", called)
     for part in (module, *module.submodules):
-        names = [name for name in dir(type(part)) if part is not module or name != "__call__"]
-        if kept := [name for name in names if hasattr(getattr(type(part), name), "python_function")]:
+        own = {**{name: getattr(type(part), name) for name in dir(type(part))}, **vars(part)}
+        names = [name for name in own if part is not module or name != "__call__"]
+        if kept := [name for name in names if hasattr(own[name], "python_function")]:
             expected = f"{type(part).__name__}.{kept[0]} without @tf.function"
             raise ValueError(f"Op.from_module: expected {expected}, which only the __call__ of the module may have")
     places = list(_places(module, "", set()))
