@@ -31,6 +31,7 @@ from app.http.listener import UNIX, identity_of, listen, release, url_of
 from app.http.server import OneServer, allow_connections
 from app.http.standard_files import open_standard_files
 from app.http.supervisor import Supervisor
+from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
 from app.telemetry import audit
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
@@ -52,6 +53,10 @@ Try: curl -s --unix-socket {path} http://localhost/v1/ops/log1pexp/gradients -H 
 
 FEW_FILES = (
     "PULLBACK_CONNECTIONS is %d, but the limit of open files allows only %d connections: raise it with ulimit -n"
+)
+FEW_THREADS = (
+    "the system allows %d threads, but PULLBACK_WORKERS, PULLBACK_CHECK_PROCESSES and PULLBACK_JOBS make up to %d "
+    "processes with %d each: raise it (pids_limit in Compose, ulimit -u), or lower them"
 )
 EXPOSED = (
     "PULLBACK_HOST is %s, so other machines may connect, and no key is needed: "
@@ -121,6 +126,9 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     if allowed < settings.connections:
         logging.getLogger("pullback").warning(FEW_FILES, settings.connections, allowed)
         config.limit_concurrency = allowed
+    threads = usable_threads()
+    if threads is not None and threads < settings.processes * LEAST:
+        logging.getLogger("pullback").warning(FEW_THREADS, threads, settings.processes, LEAST)
     if not settings.is_loopback and settings.keys_file is None:
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     if settings.reload:

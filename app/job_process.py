@@ -51,7 +51,7 @@ def run_jobs(connection: Connection, journal: int) -> NoReturn:
         logging.config.dictConfig(logging_config(setup.settings.log))
         # Before any thread runs: the checks of a job run in processes of their own.
         checks = start_as_copy(niceness=0) if setup.settings.check_processes and setup.settings.checks else None
-        share_cores(setup.settings.workers)
+        share_cores(setup.settings.workers, setup.processes)
         # The service has logged these warnings already, such as those about unavailable ops.
         logging.disable(logging.WARNING)
         app = create_app(setup.settings, checks=checks)

@@ -181,7 +181,7 @@ def _engine(
     alone = {"check_processes": 0, "jobs": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None}
     settings = settings.model_copy(update=alone)
     logging.config.dictConfig(logging_config(settings.log))
-    share_cores(1)
+    share_cores(1, 1 + count)
 
     def load(settings: Settings) -> Registry:
         if not pages and not unavailable:
@@ -194,7 +194,9 @@ def _engine(
     engine, _ = build(settings, load)
     logging.disable(logging.NOTSET)
     journal.clear(memory)
-    pool = CheckPool(Setup(settings, None, pages=tuple(pages)), count, settings.check_memory_mb, Forks(server))
+    pool = CheckPool(
+        Setup(settings, None, pages=tuple(pages), processes=1 + count), count, settings.check_memory_mb, Forks(server)
+    )
     return replace(engine, check_pool=pool), pool
 
 

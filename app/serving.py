@@ -33,7 +33,7 @@ def serve(
             checks = start_as_copy()
     try:
         # First, because the module of an op may compute on import.
-        share_cores(settings.workers)
+        share_cores(settings.workers, settings.processes)
         server.config.app = partial(create_app, settings, ops, checks)
         server.run(sockets=[listener])
     except CannotStart as error:

@@ -201,6 +201,12 @@ class Settings(BaseSettings):
         return is_on
 
     @property
+    def processes(self) -> int:
+        """How many processes the service has at most that compute: its workers, and those of checks and jobs."""
+        of_checks = self.check_processes if self.checks else 0
+        return (self.workers + self.jobs) * (1 + of_checks)
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can connect."""
         if self.host.startswith("unix:"):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from app.autodiff.programs import Program
 from app.runtime.modes import Trace
+from app.runtime.xla_sessions import XlaSession
 from ops import Array, Op
 
 CPU = "/device:CPU:0"
@@ -48,8 +49,8 @@ def agrees(program: Program) -> bool:
     leaves = [*_inputs(program.op, program.dtype), *_numbers(program.op, program.dtype)]
     specs = [tf.TensorSpec(leaf.shape, tf.as_dtype(leaf.dtype)) for leaf in leaves]
     with tf.device(CPU), np.errstate(all="ignore"):
-        graph = Trace(program, "graph", specs, CPU, in_session=False)(leaves)
-        xla = Trace(program, "xla", specs, CPU, in_session=True)(leaves)
+        graph = Trace(program, "graph", specs, CPU)(leaves)
+        xla = Trace(program, "xla", specs, CPU, XlaSession)(leaves)
         return all(_are_equal(graph[key], xla[key]) for key in graph if not isinstance(key[0], str))
 
 

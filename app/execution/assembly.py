@@ -114,7 +114,8 @@ def build(
     last_checks, provenance = LastChecks(settings.verdicts_path), Provenance(registry)
     kept = {"graphs_path": graph_folder.path, "parameters_path": sets.folder.path, "verdicts_path": last_checks.path}
     shared = settings.model_copy(update=kept)
-    setup, forks = Setup(shared, sources, frozenset(sources.changed() if sources else ())), Forks(checks)
+    changing = frozenset(sources.changed() if sources else ())
+    setup, forks = Setup(shared, sources, changing, processes=settings.processes), Forks(checks)
     pool = _check_pool(setup, forks) if has_checks else None
     scheduler, lifecycle = Scheduler(settings.queue), Lifecycle(at_stop=[pool.stop] if pool else [])
     batches = Batches(scheduler, settings.queue)

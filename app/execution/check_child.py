@@ -110,7 +110,7 @@ class _Once(logging.Filter):
 def _engine(order: Order) -> Engine:
     """Return an engine with the ops that a check needs. Raises ``CannotStart`` if it cannot have them."""
     setup, page = order.setup, order.page
-    share_cores(setup.settings.workers)
+    share_cores(setup.settings.workers, setup.processes)
     # The service has logged these warnings already, such as those about unavailable ops.
     logging.disable(logging.WARNING)
     pages = setup.pages if page is None else (page,)

@@ -24,13 +24,14 @@ class Setup:
     """What all processes have in common: the settings, and the files that must not change.
 
     ``changing`` are those of them that the ops write while they are loaded. The ops are those of ``pages`` if there
-    are any, else those of the settings.
+    are any, else those of the settings. The service has at most so many ``processes`` that compute.
     """
 
     settings: Settings
     sources: Sources | None
     changing: frozenset[str] = frozenset()
     pages: tuple[Path, ...] = ()
+    processes: int = 1
 
 
 @dataclass(frozen=True)

@@ -285,11 +285,10 @@ class Plans:
         check_exclusions(request)
         op = variant_of(op, request.inputs)
         batched = isinstance(request, models.BatchedRequest) and request.batched
-        # With many directions, XLA would compile once for each number of directions.
         is_sparse = getattr(request, "sparse", None) is not None
-        mode = request.mode or (
-            "graph" if batched or is_sparse else engine.default_mode(op, request.dtype, request.device)
-        )
+        # With many directions, XLA would compile once for each number of directions, and for each shape.
+        has_many = batched or is_sparse or isinstance(request, models.SparsityRequest)
+        mode = request.mode or ("graph" if has_many else engine.default_mode(op, request.dtype, request.device))
         run = {"device": engine.device(request.device), "max_elements": engine.max_elements}
         parameters = engine.parameters(op, request.parameters)
         dtype = bind_dtype(op, request.dtype)

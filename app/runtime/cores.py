@@ -1,7 +1,7 @@
 """The number of TensorFlow threads: the cores available to the process, divided among the workers.
 
-By default TensorFlow starts a thread for each core that the process may run on, regardless of CPU quotas and of other
-workers.
+By default TensorFlow starts a thread for each core that the process may run on, regardless of CPU quotas, of limits of
+threads and of other workers.
 """
 
 import math
@@ -11,19 +11,27 @@ from pathlib import Path
 
 import tensorflow as tf
 
-CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from app.runtime.cgroups import CGROUPS, OWN, groups_of
+from app.runtime.threads import cores_within, sessions_within, usable_threads
+from app.runtime.trace_room import SESSIONS_KEPT
+from app.runtime.traces import TRACES
+
 # One inter-op thread each for short and for long work: a thread that runs a kernel on a large tensor cannot start
 # another kernel.
 SLOTS = 2
 
 
-def share_cores(workers: int) -> None:
+def share_cores(workers: int, processes: int) -> None:
     """Limit TensorFlow to one of ``workers`` equal parts of the cores; keep its default if that is all of them.
 
-    Call this before TensorFlow computes anything.
+    Limit its threads to one of ``processes`` equal parts of those that the system allows. Call this before TensorFlow
+    computes anything.
     """
     default = len(os.sched_getaffinity(0))
     part = max(1, usable_cores() // workers)
+    if (threads := usable_threads()) is not None:
+        part = cores_within(threads // processes, part)
+        TRACES.room.most_sessions = sessions_within(threads // processes, part, SESSIONS_KEPT)
     if part < default:
         tf.config.threading.set_intra_op_parallelism_threads(part)
     if (kernels := max(SLOTS, part)) != default:
@@ -32,22 +40,8 @@ def share_cores(workers: int) -> None:
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN) -> int:
     """Return how many cores the process may use: its CPU affinity, limited by the quotas of its control groups."""
-    return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, _quotas(cgroups, own))]))
-
-
-def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
-    """Yield the quota, in cores, of each control group that the process is in.
-
-    In a container, the process's own group is often mounted as the root, while its path is still the host's.
-    """
-    for line in own.read_text().splitlines() if own.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        root = cgroups / controllers
-        group = root / path.lstrip("/")
-        for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(root))):
-            yield from _quota(folder)
+    quotas = [quota for group in groups_of("cpu", cgroups, own) for quota in _quota(group)]
+    return max(1, min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)]))
 
 
 def _quota(group: Path) -> Iterator[float]:

@@ -38,6 +38,7 @@ from app.runtime.trace_entry import Reference
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
 from app.runtime.xla_faults import refuse_wrong_kernels
+from app.runtime.xla_sessions import XlaSession, is_compiled
 from ops import Array, Mode, OpFault, Tensor
 
 complex_gradients.install()
@@ -142,11 +143,13 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     if kept is not None:
         return kept
     traces.require_tracing_allowed(mode)
-    traits, is_compiled = program.traits, mode == "xla"
-    is_permanent = is_compiled and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
-    in_session = mode == "v1" or (is_compiled and not is_permanent)
-    make = partial(_new_trace, program, mode, leaves, device, in_session=in_session)
-    kinds = {"is_compiled": is_compiled, "is_permanent": is_permanent, "may_outlive": not traits.is_composed}
+    traits, in_xla = program.traits, mode == "xla"
+    is_permanent = in_xla and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
+
+    def make(why_over: WhyOver, session: Callable[[], XlaSession]) -> Trace:
+        return _new_trace(program, mode, leaves, device, why_over=why_over, session=None if is_permanent else session)
+
+    kinds = {"is_compiled": in_xla, "is_permanent": is_permanent, "may_outlive": not traits.is_composed}
     made: Trace = traces.TRACES.make(key, traits.owner, make, **kinds)
     return made
 
@@ -168,9 +171,17 @@ class Trace:
     """
 
     def __init__(
-        self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str, *, in_session: bool
+        self,
+        program: Traceable,
+        mode: Mode,
+        specs: Sequence[tf.TensorSpec],
+        device: str,
+        session: Callable[[], XlaSession] | None = None,
     ) -> None:
-        """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise."""
+        """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise.
+
+        What XLA compiles is compiled in the ``session``, or else for the life of the process.
+        """
         self.is_bounded, self.nodes = False, 0
         self.kinds: dict[Key, tf.DType] = {}
         self.shapes: KeyedArrays = {}
@@ -178,8 +189,8 @@ class Trace:
         self._function: tf.types.experimental.ConcreteFunction | None = None
         self._device = device
         self._cuts: dict[int, Cut] = {}
-        if in_session:
-            self._call = self._session(program, mode, specs, device)
+        if mode == "v1" or (mode == "xla" and session is not None):
+            self._call = self._in_session(program, mode, specs, device, session)
         else:
             self._function = self._concrete(program, mode, specs)
             if mode == "graph" and self.is_bounded and program.traits.is_optimized and can_run_here(device):
@@ -249,10 +260,15 @@ class Trace:
         forget_gradients(function.graph)
         return function
 
-    def _session(
-        self, program: Traceable, mode: Mode, specs: Sequence[tf.TensorSpec], device: str
+    def _in_session(
+        self,
+        program: Traceable,
+        mode: Mode,
+        specs: Sequence[tf.TensorSpec],
+        device: str,
+        session: Callable[[], XlaSession] | None,
     ) -> Callable[[Sequence[Array]], list[Array]]:
-        """Return a call of the program in a session, which keeps its executables only as long as it lives."""
+        """Return a call of the program in a session of its own, or in ``session`` if XLA compiles a part of it."""
         graph = tf.Graph()
         with graph.as_default(), tf.device(device):  # a new graph does not inherit the device around it
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
@@ -261,13 +277,21 @@ class Trace:
             fetches = [tf.identity(tensor) for tensor in build(*holders)]
         forget_gradients(graph)
         graph.finalize()
-        session = tf.compat.v1.Session(graph=graph)
-        call = session.make_callable(fetches, feed_list=holders, accept_options=True)
+        if session is not None and is_compiled(graph):
+            call = session().add(graph, holders, fetches)
+        else:
+            call = tf.compat.v1.Session(graph=graph).make_callable(fetches, feed_list=holders, accept_options=True)
         return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
 
 
 def _new_trace(
-    program: Traceable, mode: Mode, leaves: Sequence[Array], device: str, why_over: WhyOver, *, in_session: bool
+    program: Traceable,
+    mode: Mode,
+    leaves: Sequence[Array],
+    device: str,
+    *,
+    why_over: WhyOver,
+    session: Callable[[], XlaSession] | None,
 ) -> Trace:
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails.
 
@@ -283,7 +307,7 @@ def _new_trace(
             shapes = [leaf.shape for leaf in leaves] if mode == "xla" else traits.shapes
             specs = [tf.TensorSpec(s, tf.as_dtype(leaf.dtype)) for leaf, s in zip(leaves, shapes, strict=True)]
             with limited(limits):
-                trace = Trace(program, mode, specs, device, in_session=in_session)
+                trace = Trace(program, mode, specs, device, session)
             if limits.stopped is None and (mode == "xla" or (limits.nodes > LARGE and traits.is_optimized)):
                 # The first call compiles, or optimises. Here, because it would hold other work where no trace is made,
                 # and because no caller's deadline can cancel it; its result is not used.
@@ -315,7 +339,7 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
         if is_capture_fault(error):
             specs = [tf.TensorSpec(leaf.shape, tf.as_dtype(leaf.dtype)) for leaf in leaves]
             with tf.device(device):
-                explanation = capture_fault(Trace(program, "graph", specs, device, in_session=False).graph, error)
+                explanation = capture_fault(Trace(program, "graph", specs, device).graph, error)
         else:
             _run_eagerly(program, leaves)
             explanation = static_shape_fault(error) or error

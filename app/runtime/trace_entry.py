@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.errors import Overloaded, PullbackError
 from app.runtime.cancellation import Block
+from app.runtime.xla_sessions import XlaSession
 
 # How long a trace may take in all that goes on without a caller.
 BACKGROUND_S = 600.0
@@ -39,7 +40,7 @@ TraceKey: TypeAlias = tuple[Reference, *tuple[Any, ...]]
 
 @dataclass(eq=False)
 class Entry:
-    """A trace of ``op``, or its error, and when it was last used.
+    """A trace of ``op``, or its error, and when it was last used. XLA compiles it in its ``session``, if it has one.
 
     ``block`` is the work of its first caller, which it ``may_outlive``; ``is_in_background`` once it has, and there,
     ``active`` when it made its last node. A failed one is tried again after ``refused_until``. Times are those of
@@ -55,6 +56,7 @@ class Entry:
     may_outlive: bool
     future: Future[Any] = field(default_factory=Future[Any])
     trace: Any = None
+    session: XlaSession | None = None
     nodes: int = 0
     began: float = field(default_factory=time.monotonic)
     is_in_background: bool = False

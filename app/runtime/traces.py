@@ -2,9 +2,10 @@
 
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
 the least recently used trace of the owner with the most of them is dropped for a new one, so that no owner displaces
-the traces of another. Their nodes are bounded in the same way. An owner is an op, or the requests for an op with one
-key. Dropping a trace frees its memory, except the executables that XLA compiles for a function: TensorFlow keeps these
-for the life of the process. They are few, and the others run in sessions, whose executables end with them.
+the traces of another. Their nodes and the sessions in which XLA compiles them are bounded in the same way. An owner is
+an op, or the requests for an op with one key. Dropping a trace frees its memory, except the executables that XLA
+compiles for a function: TensorFlow keeps these for the life of the process. They are few, and the others run in
+sessions of one owner each, whose executables and threads end with them. The traces of a session are dropped together.
 
 A trace whose caller no longer waits stops. That of an op which is no composition goes on in the background instead, for
 a bounded time, so that the first request pays for the next ones. Requests that need it meanwhile get 503 with
@@ -25,12 +26,10 @@ from app.errors import DeadlinePassed, Overloaded, PullbackError, too_late
 from app.runtime import cancellation
 from app.runtime.trace_entry import BACKGROUND_S, Entry, TraceKey, traced
 from app.runtime.trace_limits import TooManyNodes
+from app.runtime.trace_room import TraceRoom
+from app.runtime.xla_sessions import XlaSession
 from ops import Mode
 
-# A trace takes about 0.25 MB; one that XLA compiles 0.75 MB (measured for ops of some twenty kernels).
-TRACES_KEPT, COMPILED_KEPT = 2048, 512
-# A node takes 12 to 20 kB. All traces together have at most so many, or else one is alone.
-NODES_KEPT = 1 << 16
 # The executables that may stay for the life of the process, and the share of them that one op may have.
 PERMANENT, SHARE = 512, 0.5
 # How many traces may go on without a caller, one for each owner. Requests that need one that took too long are refused
@@ -43,6 +42,8 @@ Stop: TypeAlias = Literal["deadline", "time", "nodes"]
 STOPS: tuple[Stop, ...] = get_args(Stop)
 WhyOver: TypeAlias = Callable[[], PullbackError | None]
 """Returns the error with which a trace must stop, ``None`` while it may go on."""
+Make: TypeAlias = Callable[[WhyOver, Callable[[], XlaSession]], Any]
+"""Makes a trace; the second argument returns the session for what XLA compiles, unless the executable is to stay."""
 
 
 log = logging.getLogger("pullback")
@@ -57,8 +58,8 @@ class Traces:
 
     A failed trace keeps its error as its value, until it is displaced. A trace goes with its program.
 
-    ``made`` and ``compiled`` count the traces since the start by owner, ``displaced`` those that were dropped, and
-    ``stopped`` those that were stopped, by what they had too little of.
+    ``made`` and ``compiled`` count the traces since the start by owner, ``stopped`` those that were stopped, by what
+    they had too little of.
     """
 
     def __init__(self) -> None:
@@ -66,9 +67,9 @@ class Traces:
         self.made: Counter[str] = Counter()
         self.compiled: Counter[str] = Counter()
         self.stopped: Counter[Stop] = Counter()
-        self.displaced = 0
         self._permanent: Counter[str] = Counter()
         self._entries: dict[TraceKey, Entry] = {}
+        self.room = TraceRoom(self._entries)
         self._clock = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -100,13 +101,13 @@ class Traces:
         self,
         key: TraceKey,
         op: str,
-        trace: Callable[[WhyOver], Any],
+        trace: Make,
         *,
         is_compiled: bool,
         is_permanent: bool = False,
         may_outlive: bool = False,
     ) -> Any:
-        """Return the result of ``trace(why_over)`` for this key, which is called once; later calls return the same.
+        """Return the result of ``trace`` for this key, which is called once; later calls return the same.
 
         The trace counts for ``op``, outside of ``traces_of``. ``is_permanent``: the memory stays when the trace is
         dropped, so it never is. If it ``may_outlive`` its caller, and this thread may trace in the background, it goes
@@ -125,7 +126,7 @@ class Traces:
                     self.made[owner] += 1
                     self.compiled[owner] += is_compiled
                     self._permanent[owner] += is_permanent
-                    self._drop_some(entry)
+                    self.room.make_for(entry)
             if is_first:
                 return self._run(key, entry, trace)
             while not entry.future.done():
@@ -138,7 +139,7 @@ class Traces:
             if not isinstance(entry.future.exception(), DeadlinePassed):
                 return entry.result()
 
-    def _run(self, key: TraceKey, entry: Entry, trace: Callable[[WhyOver], Any]) -> Any:
+    def _run(self, key: TraceKey, entry: Entry, trace: Make) -> Any:
         """Make a trace on this thread; keep it, or its error, unless it was abandoned."""
 
         def why_over() -> PullbackError | None:
@@ -149,11 +150,15 @@ class Traces:
             entry.active = time.monotonic()
             return None if time.monotonic() < entry.began + BACKGROUND_S else entry.refusal()
 
+        def session() -> XlaSession:
+            with self._lock:
+                return self.room.session_for(entry)
+
         try:
-            entry.trace = result = trace(why_over)
+            entry.trace = result = trace(why_over, session)
             entry.nodes = getattr(result, "nodes", 0)
             with self._lock:
-                self._drop_large(entry)
+                self.room.drop_large(entry)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             self._count(error, key, entry)
             # The traceback would keep the tensors of the first request alive.
@@ -211,40 +216,6 @@ class Traces:
         """Return whether another executable of an owner may stay for the life of the process."""
         owner = _thread.owner or owner
         return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
-
-    def _drop_some(self, new: Entry) -> None:
-        """Drop the traces whose programs are gone, and the least recently used ones of the owners with the most.
-
-        The rest leaves room for ``new``.
-        """
-        for key in [key for key in self._entries if key[0].op() is None]:
-            del self._entries[key]
-        others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
-        for limit, is_limited in ((TRACES_KEPT - 1, False), (COMPILED_KEPT - new.is_compiled, True)):
-            entries = {key: entry for key, entry in others.items() if entry.is_compiled or not is_limited}
-            while len(entries) > limit:
-                [(owner, _)] = Counter(entry.owner for entry in entries.values()).most_common(1)
-                oldest = min((key for key in entries if entries[key].owner == owner), key=lambda key: entries[key].used)
-                del entries[oldest], others[oldest]
-                self._displace(oldest)
-
-    def _drop_large(self, new: Entry) -> None:
-        """Drop the least recently used traces of the owners with the most nodes, until ``new`` has room."""
-        others = {key: entry for key, entry in self._entries.items() if entry is not new and not entry.is_permanent}
-        nodes = Counter[str]()
-        for entry in others.values():
-            nodes[entry.owner] += entry.nodes
-        while nodes.total() and nodes.total() + new.nodes > NODES_KEPT:
-            [(owner, _)] = nodes.most_common(1)
-            own = [key for key, entry in others.items() if entry.owner == owner and entry.nodes]
-            oldest = min(own, key=lambda key: others[key].used)
-            nodes[owner] -= others.pop(oldest).nodes
-            self._displace(oldest)
-
-    def _displace(self, key: TraceKey) -> None:
-        del self._entries[key]
-        traced(key).pop(key, None)
-        self.displaced += 1
 
 
 TRACES = Traces()

@@ -20,7 +20,8 @@ from app.gradcheck.checks import CHECKS
 from app.http.origins import LOOPBACK_HOSTS
 from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import CheckRequest, ChecksRequest
-from app.runtime import traces
+from app.runtime.trace_room import SESSIONS_KEPT, TRACES_KEPT
+from app.runtime.xla_sessions import MEMBERS
 from app.settings import Settings
 from pullback.keys import line_for
 from tests.conftest import ROOT, Serve, Service, environment
@@ -344,7 +345,8 @@ def test_every_error_is_in_the_table_with_its_title() -> None:
 
 
 def test_the_limits_of_traces_match_the_code() -> None:
-    assert f"{traces.TRACES_KEPT} traces and {traces.COMPILED_KEPT} of those that XLA compiles" in text_of(HTTP_API)
+    compiled = SESSIONS_KEPT * MEMBERS
+    assert f"{TRACES_KEPT} traces and {compiled} of those that XLA compiles" in text_of(HTTP_API)
 
 
 def mistakes() -> dict[str, tuple[str, list[str]]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.graphs.store import KEPT
-from app.runtime import traces
+from app.runtime import trace_room, traces
 from pullback.keys import line_for
 from tests.conftest import Serve, Start
 from tests.http.native_client import data
@@ -86,9 +86,8 @@ def test_a_key_displaces_its_own_graphs(serve: Serve, keys: str) -> None:
 
 
 def test_a_key_displaces_its_own_traces(serve: Serve, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_room, "TRACES_KEPT", 4)
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
-    monkeypatch.setattr(traces, "TRACES_KEPT", 4)
-    monkeypatch.setattr(traces, "COMPILED_KEPT", 4)
     with serve(KEYS_FILE=keys).client() as client:
         # Each graph has a trace of its own.
         bobs = post(client, 0, BOB)
@@ -98,6 +97,6 @@ def test_a_key_displaces_its_own_traces(serve: Serve, keys: str, monkeypatch: py
             assert gradient(client, post(client, number, ALICE), ALICE).status_code == 200
         made = traces.trace_counts()[0]
         assert made == 5 * of_one
-        assert traces.TRACES.displaced > 0
+        assert traces.TRACES.room.displaced > 0
         assert gradient(client, bobs, BOB).status_code == 200
         assert traces.trace_counts()[0] == made

@@ -102,7 +102,7 @@ def test_the_cores_are_divided_among_the_workers(monkeypatch, count: int, quota:
     for kind in ("intra", "inter"):
         name = f"set_{kind}_op_parallelism_threads"
         monkeypatch.setattr(cores.tf.config.threading, name, lambda count, kind=kind: found.update({kind: count}))
-    share_cores(workers)
+    share_cores(workers, 1)
     assert found == expected
 
 

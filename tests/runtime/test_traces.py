@@ -15,7 +15,7 @@ from pydantic import Field
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.point import Point
-from app.runtime import traces
+from app.runtime import trace_room, traces, xla_sessions
 from app.runtime.trace_entry import Reference
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient, discover
@@ -105,10 +105,11 @@ def op_of(name: str, mechanism: Literal["custom_gradient", "gradient_override_ma
 @pytest.fixture
 def few_traces(monkeypatch):
     """A process without traces that keeps three, two of them compiled, and one executable of each op for good."""
-    monkeypatch.setattr(traces, "TRACES", traces.Traces())
-    monkeypatch.setattr(traces, "TRACES_KEPT", 3)
-    monkeypatch.setattr(traces, "COMPILED_KEPT", 2)
     monkeypatch.setattr(traces, "PERMANENT", 2)
+    monkeypatch.setattr(trace_room, "TRACES_KEPT", 3)
+    monkeypatch.setattr(xla_sessions, "MEMBERS", 1)
+    monkeypatch.setattr(trace_room, "SESSIONS_KEPT", 2)
+    monkeypatch.setattr(traces, "TRACES", traces.Traces())
 
 
 def point(op: Op, x: list[float], mode: Mode, power: int = 2) -> Point:
@@ -129,27 +130,27 @@ def test_traces_have_so_many_nodes_together_and_the_owner_with_the_most_makes_ro
     def make(owner: str, number: int, nodes: int) -> None:
         op, program = ops[owner], programs.setdefault((owner, number), Held())
         key = Reference(weakref.ref(program), weakref.ref(op)), number
-        cache.make(key, owner, lambda why_over: Held(nodes), is_compiled=False)
+        cache.make(key, owner, lambda why_over, session: Held(nodes), is_compiled=False)
 
     class Held:
         def __init__(self, nodes: int = 0) -> None:
             self.nodes = nodes
 
-    monkeypatch.setattr(traces, "NODES_KEPT", 100)
+    monkeypatch.setattr(trace_room, "NODES_KEPT", 100)
     cache, programs, ops = traces.Traces(), dict[tuple[str, int], Held](), {"few": Held(), "many": Held()}
     make("few", 0, 10)
     for number in range(5):
         make("many", number, 30)
-    assert (len(cache), cache.displaced) == (4, 2)
+    assert (len(cache), cache.room.displaced) == (4, 2)
     make("few", 0, 10)
     assert cache.made == {"few": 1, "many": 5}
     make("many", 5, 1000)
-    assert (len(cache), cache.displaced) == (1, 6)
-    monkeypatch.setattr(traces, "NODES_KEPT", 1)
+    assert (len(cache), cache.room.displaced) == (1, 6)
+    monkeypatch.setattr(trace_room, "NODES_KEPT", 1)
     monkeypatch.setattr(traces, "TRACES", real := traces.Traces())
     for power in (1, 2, 3):
         gradient(POWER, [2.0], "graph", power)
-    assert (len(real), real.displaced) == (1, 2)
+    assert (len(real), real.room.displaced) == (1, 2)
 
 
 @pytest.mark.usefixtures("few_traces")
@@ -209,8 +210,9 @@ def test_an_executable_in_a_session_gives_the_same_bits():
 @pytest.mark.slow
 def test_compiled_shapes_give_their_memory_back(monkeypatch):
     """The executables of a session end with it, and nothing keeps the graph."""
+    monkeypatch.setattr(xla_sessions, "MEMBERS", 2)
+    monkeypatch.setattr(trace_room, "SESSIONS_KEPT", 2)
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
-    monkeypatch.setattr(traces, "COMPILED_KEPT", 2)
     op = discover().ops["safe_norm"]
 
     def compile_for(columns: int) -> None:
@@ -223,7 +225,7 @@ def test_compiled_shapes_give_their_memory_back(monkeypatch):
     before = count_of(tf.compat.v1.Session), count_of(tf.Graph)
     for columns in range(4, 8):
         compile_for(columns)
-    assert traces.TRACES.displaced == 5
+    assert traces.TRACES.room.displaced == 4
     assert (count_of(tf.compat.v1.Session), count_of(tf.Graph)) == before
 
 
