@@ -12,6 +12,8 @@ from app.runtime import (
     complex_gradients,
     dense_cotangents,
     inlining,
+    pooling,
+    power_gradient,
     tensor_equality,
     trace_limits,
     traces,
@@ -44,6 +46,8 @@ from ops import Array, Mode, OpFault, Tensor
 complex_gradients.install()
 dense_cotangents.install()
 inlining.install()
+pooling.install()
+power_gradient.install()
 tensor_equality.install()
 trace_limits.install()
 variable_arguments.install()

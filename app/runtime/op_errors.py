@@ -21,10 +21,15 @@ log = logging.getLogger("pullback")
 
 _NO_KERNEL = re.compile(
     r"Could not find device for node|No registered '\w+' OpKernel for (?!XLA)|No OpKernel was registered to support"
-    r"|not in (?:the )?list of allowed value"
+    r"|(?:of \w+ is|DataType \w+) not in (?:the )?list of allowed value"
 )
+RECOMPUTE = "take recompute of pullback.ops, which has every order"
 # What to change in an op, for errors of TensorFlow that do not say it; it replaces a message that adds nothing.
 _ADVICE = (
+    (
+        re.compile(r"recompute_grad tried to transpose"),
+        f"tf.recompute_grad has the first order alone: {RECOMPUTE}",
+    ),
     (
         _NO_KERNEL,
         'TensorFlow has no kernel for this dtype: declare dtypes=("float32", "float64") on the slots, or those it has',

@@ -18,6 +18,7 @@ from pullback.ops._op import MODES, UNCOMPILED, Mode, Op
 from pullback.ops._pages import load_page
 from pullback.ops._parameters import NO_PARAMETERS, Parameter, ParameterSet
 from pullback.ops._paths import replace_paths
+from pullback.ops._recompute import recompute
 from pullback.ops._registry import Registry, RegistryError, Unavailable, discover, pages_of, register
 from pullback.ops._rules import Function, Tensor, many, rules_of, shown_kind
 from pullback.ops._slots import (
@@ -81,6 +82,7 @@ __all__ = [
     "native_libraries",
     "override",
     "pages_of",
+    "recompute",
     "register",
     "register_gradient",
     "replace_paths",

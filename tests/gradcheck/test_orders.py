@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import special
 
 from app.gradcheck.checks import CHECKS, HIGHER_ORDER, SECOND_ORDER
-from ops import FLOATS, Claim, Input, Op, Tensor, custom_gradient, discover
+from ops import FLOATS, Claim, Input, Op, Tensor, custom_gradient, discover, recompute
 from tests.gradcheck.checking import entries, failed, report
 from tests.gradcheck.hard import HARD
 from tests.gradcheck.op_makers import BOTH, WIDE, cube_vjp, elementwise, made
@@ -63,13 +64,25 @@ def test_a_second_order_that_is_missing_in_tensorflow_is_told_how_to_declare() -
     [wrong] = entries(document, "contract")
     assert wrong["order"] == 2
     assert "IgammaGradA" in wrong["sentence"]
-    assert "declare Claim(second=None)" in wrong["sentence"]
+    advice = wrong["sentence"].partition("write claim=")[2].rpartition(": ")[0]
+    assert failed(report(replace(UNDECLARED, claim=eval(advice, {"Claim": Claim})))) == []
     assert {place["mode"] for place in wrong["places"]} == {"graph", "eager"}
     passed = {entry["check"] for entry in document["checks"] if entry["verdict"] == "pass"}
     assert passed == FIRST - SKIPPED - {"contract", "dtypes"}
     for check in SECOND:
         [skipped] = entries(document, check, "skipped")
         assert skipped["sentence"] == "not run, because check contract fails at the second order"
+
+
+def recomputed(keeping_less) -> Op:
+    return elementwise(keeping_less(lambda x: tf.sin(x) * x), reference=lambda x: np.sin(x) * x)
+
+
+def test_a_function_of_tensorflow_that_keeps_less_is_told_of_ours() -> None:
+    document = report(recomputed(tf.recompute_grad), checks=["contract"])
+    assert "recompute of pullback.ops" in entries(document, "contract")[0]["sentence"]
+    assert "Claim" not in entries(document, "contract")[0]["sentence"]
+    assert failed(report(recomputed(recompute))) == []
 
 
 def test_a_declared_second_order_is_said_to_be_missing() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ops import additive, custom_gradient, multiplicative, override, register_gradient
+from ops import additive, custom_gradient, multiplicative, override, recompute, register_gradient
 from tests.ops.cases import eps
 from tests.ops.places import PLACES, by_tapes, in_v1
 
@@ -39,6 +39,7 @@ MECHANISMS = {
         override({"Exp": lambda operation, dy: vjp(operation.inputs[0], dy)}, exponential),
         (3 * X**2, 6 * X, 6 + 0 * X),
     ),
+    "recomputed": (recompute(custom_gradient(exponential, vjp)), (3 * X**2, 6 * X, 6 + 0 * X)),
     "additive": (additive(exponential, cube), (3 * X**2, 6 * X, 6 + 0 * X)),
     "multiplicative": (multiplicative(exponential, cube), (FROZEN * 3 * X**2, FROZEN * 6 * X, FROZEN * 6)),
 }

@@ -20,14 +20,16 @@ from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime.calculus import without_gradient
 from app.runtime.modes import run
-from app.runtime.op_errors import NO_GRADIENT, op_errors
+from app.runtime.op_errors import NO_GRADIENT, RECOMPUTE, op_errors
 from ops import FLOATS, Mode, Op, rules_of
 from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "contract"
 MODES: tuple[Mode, ...] = ("graph", "eager")
 ORDERS = ("forward", "the gradient", "the second order")
-CURE = "if TensorFlow has no second order for it, declare Claim(second=None); the first order is checked"
+CURE = (
+    "if TensorFlow has no second order for it, write claim=lambda attrs: Claim(second=None): the first order is checked"
+)
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -68,7 +70,7 @@ def _finding(target: Target, mode: Mode, dtype: str) -> Finding:
                     name = next((slot.name for slot in target.op.inputs if slot.name in slots), None)
                     sentence = error.located.replace(" failed: ", f" failed in {ORDERS[order]}: ", 1)
                     sentence += _others_without(sample, sentence) if order == 1 else ""
-                    if order > 1 and not _has_own_second(target.op):
+                    if order > 1 and not _has_own_second(target.op) and RECOMPUTE not in sentence:
                         sentence = f"{sentence}; {CURE}"
                     return Finding(replace(subject, order=order, input=name), "fail", sentence, count)
     except Overloaded as error:

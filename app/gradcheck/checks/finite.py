@@ -20,6 +20,7 @@ from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.checks import derivative, second
+from app.gradcheck.checks.higher import SECOND, derived_at
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
 from app.gradcheck.outside import noted
@@ -50,6 +51,16 @@ def check(target: Target) -> Iterator[Finding]:
     for dtype in target.dtypes:
         samples = list(_samples(target, dtype))
         yield from noted(target, (_finding(target, samples, order, dtype) for order in target.orders))
+        yield from noted(target, _higher(target, dtype))
+
+
+def _higher(target: Target, dtype: str) -> Iterator[Finding]:
+    """Check each order above the second as the second one of a derived op, whose cotangents are extreme too."""
+    for order in target.options.orders:
+        if order > SECOND and not target.why_no_second:
+            derived = derived_at(target, target.samples[-1], order)
+            found = _finding(derived, list(_samples(derived, dtype)), SECOND, dtype)
+            yield replace(found, subject=replace(found.subject, order=order))
 
 
 def _finding(target: Target, samples: list[Sample], order: int, dtype: str) -> Finding:

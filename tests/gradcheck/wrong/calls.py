@@ -178,12 +178,31 @@ OPS: dict[str, Planted] = {
     ),
 }
 
+
+def frozen_at_zero(x, dy, ddx):
+    """The third order is right but at 0."""
+    of_x = tf.where(x == 0, tf.stop_gradient(6 * x), 6 * x)
+    return of_x * dy * ddx, 3 * x * x * ddx
+
+
+def squared_by_power(x):
+    """The exponent is computed, and so TensorFlow's third order is NaN at 0."""
+    return tf.pow(x, tf.cast(tf.size(x) * 0 + 2, x.dtype))
+
+
 THIRD: dict[str, Planted] = {
     "a third order that is missing in dy": Planted(
         elementwise(custom_gradient(cube, cube_vjp, frozen), cube_reference, name="frozen"), ("higher",)
     ),
     "a third order by hand that is too large": Planted(
         elementwise(custom_gradient(cube, cube_vjp, third_by_hand), cube_reference, name="third_by_hand"), ("higher",)
+    ),
+    "a third order that is wrong at 0": Planted(
+        elementwise(custom_gradient(cube, cube_vjp, frozen_at_zero), cube_reference, name="frozen_at_zero"),
+        ("higher",),
+    ),
+    "a third order that is NaN at 0": Planted(
+        elementwise(squared_by_power, lambda x: x * x, name="squared_by_power"), ("finite",), "is nan at x = 0"
     ),
 }
 """Wrong ops that pass at the first two orders; the third must be requested."""
