@@ -3,7 +3,8 @@
 import importlib
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ _calling = threading.RLock()
 # The symbols of the first axis of unknown size, which has the examples, and of others.
 ROWS, OTHERS = "N", "ABCDEFGHIJKLM"
 MAX_NAME = 56
+# What Keras names the state of a random generator.
+SEED = "seed_generator_state"
 _NAMED_BY_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
@@ -37,10 +40,16 @@ def fields_of_keras(model: Any) -> Fields:
     inputs = slots(Input, "x", model.inputs, _names_of_inputs(model.inputs, structure))
     outputs = slots(Output, "y", model.outputs, _keys(results))
 
-    def forward(*tensors: Any, **attrs: Any) -> Any:
+    def called(tensors: Sequence[Any], stated: Sequence[Any], **attrs: Any) -> Any:
         given = tf.nest.pack_sequence_as(structure, tensors[: len(inputs)])
-        with _calling, scope(state_mapping=list(zip(variables, tensors[len(inputs) :], strict=True))):
+        with _calling, scope(state_mapping=list(zip(stated, tensors[len(inputs) :], strict=True))):
             return _flat(model(given, training=False, **attrs))
+
+    seeds = _unused_seeds(model, variables, called)
+    states = [seed.numpy() for seed in seeds]
+
+    def forward(*tensors: Any, **attrs: Any) -> Any:
+        return called([*tensors, *map(tf.constant, states)], [*variables, *seeds], **attrs)
 
     paths = [variable.path for variable in variables]
     if all(path.startswith(f"{model.name}/") for path in paths):
@@ -86,6 +95,32 @@ def fields_of_module(module: tf.Module, inputs: Sequence[Input]) -> Fields:
     paths = {id(variable): path for _, _, variable, path in reversed(places)}
     parameters = _parameters([paths[id(variable)] for variable in variables], variables, inputs)
     return {"function": forward, "parameters": parameters, "source": "a tf.Module"}
+
+
+def _unused_seeds(model: Any, variables: Sequence[Any], called: Callable[..., Any]) -> list[Any]:
+    """Return the states of random generators that a model reads at inference, and whose draws reach no result.
+
+    Recurrent layers with dropout draw their masks in each call.
+    """
+    seeds = [each for each in model.variables if each.name == SEED]
+    given = [tf.TensorSpec(each.shape, each.dtype) for each in (*model.inputs, *variables, *seeds)]
+
+    def traced(*tensors: Any) -> Any:
+        return called(tensors, [*variables, *seeds])
+
+    if not seeds:
+        return []
+    with suppress(Exception):  # requests and checks report what is wrong with the model
+        graph: Any = tf.function(traced, autograph=False).get_concrete_function(*given).graph
+        left, reached = [each.op for each in graph.outputs], set[Any]()
+        while left:
+            node = left.pop()
+            if node not in reached:
+                reached.add(node)
+                left += [each.op for each in node.inputs]
+        places = graph.inputs[len(given) - len(seeds) : len(given)]
+        return [seed for seed, place in zip(seeds, places, strict=True) if place.op not in reached]
+    return []
 
 
 def _flat(result: Any) -> Any:

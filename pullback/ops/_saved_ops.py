@@ -56,7 +56,10 @@ def need_allowed(node: Any) -> None:
         expected = f"is known to TensorFlow {tf.version.VERSION} without {unknown[0]}"
         raise NotEmitted(f"{where} {expected}; export the model again with it")
     if definition.is_stateful and node.op not in (*CALLS, *LOOPS, *BRANCHES, *READS, *MESSAGES):
-        cure = "an op changes nothing, and has no random numbers and tables; export the model at inference"
+        cure = (
+            "an op changes nothing, and has no random numbers and tables; export the model at inference, and recurrent"
+        )
+        cure += " layers without dropout, or serve those by Op.from_keras"
         raise NotEmitted(f"{where} has state: {cure}")
     if node.op not in MESSAGES and any(each.type == STRING for each in definition.input_arg):
         raise NotEmitted(f"{where} works with text or files; export a signature of numbers alone")

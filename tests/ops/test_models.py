@@ -164,6 +164,32 @@ def test_a_model_with_two_inputs_an_embedding_and_a_recurrent_layer() -> None:
         assert_same(op, mode, model, variables, tf.constant(x0), tf.constant(x1))
 
 
+class Noise(keras.layers.Layer):
+    """Noise at inference too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = keras.random.SeedGenerator(1)
+
+    def call(self, x: Any) -> Any:
+        return x + keras.random.normal(keras.ops.shape(x), seed=self.generator)
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_recurrent_layers_with_dropout_drop_nothing_at_inference(mode: Mode) -> None:
+    keras.utils.set_random_seed(0)
+    layers = keras.layers.Bidirectional(keras.layers.GRU(2, dropout=0.5, recurrent_dropout=0.5)), keras.layers.Dense(1)
+    model = keras.Sequential([keras.Input((2, 3)), *layers])
+    variables = [weight.value for weight in model.weights]
+    assert_same(of_keras(model, x=[ROW]), mode, model, variables, tf.constant([ROW]))
+
+
+def test_a_layer_that_draws_what_it_uses_is_refused() -> None:
+    model = keras.Sequential([keras.Input((2, 3)), keras.layers.LSTM(2, dropout=0.5), Noise()])
+    with pytest.raises(ValueError, match=r"the op reads .*seed_generator_state \(a variable\)"):
+        of_keras(model, x=[ROW])
+
+
 def test_names_are_those_of_the_model_and_do_not_hide_each_other() -> None:
     image, other = keras.Input((3,), name="Image"), keras.Input((3,), name="dense kernel")
     y = keras.layers.Dense(1, name="dense")(keras.layers.Add()([image, other]))
