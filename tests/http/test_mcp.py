@@ -57,6 +57,23 @@ OP = Op(
     examples=(Example("small", {"x": [1.0, 2.0]}),),
 )
 '''
+WHOLE = '''"""Whole numbers, as they are."""
+
+import tensorflow as tf
+
+from pullback.ops import Example, Input, Op, Output
+
+OP = Op(
+    name="whole",
+    summary="whole numbers",
+    doc=__doc__,
+    function=tf.identity,
+    inputs=(Input("x", ("int64",), ("N",)),),
+    outputs=(Output("y", ("int64",), ("N",)),),
+    source="a test",
+    examples=(Example("small", {"x": [1, 2]}),),
+)
+'''
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -68,6 +85,7 @@ def guarded(start_for_module, tmp_path_factory):
     path = tmp_path_factory.mktemp("keys") / "keys"
     path.write_text("\n".join(line_for(name, key, terms) for name, (key, terms) in KEYS.items()) + "\n")
     (path.parent / "doubtful.py").write_text(DOUBTFUL)
+    (path.parent / "whole.py").write_text(WHOLE)
     return start_for_module(KEYS_FILE=str(path), OPS_PATH=f"{PLUGINS}{os.pathsep}{path.parent}").wait_until_ready()
 
 
@@ -381,6 +399,15 @@ def test_numbers_that_are_not_finite_are_counted(agent):
     large = call(agent, "evaluate", op="square", inputs={"x": [1e154] * 100}, dtype="float64")["tensors"]["outputs/y"]
     assert large["norm"] == "Infinity"
     assert math.isclose(large["mean"], 1e308)
+
+
+def test_whole_numbers_that_a_float64_cannot_hold_are_strings(agent):
+    x = [2**53 - 1, 2**53, -(2**53) - 1, 2**63 - 1, -(2**63)]
+    found = call(agent, "evaluate", op="whole", inputs={"x": x})["tensors"]["outputs/y"]
+    assert (found["dtype"], found["shape"]) == ("int64", [5])
+    assert found["data"] == [2**53 - 1, *map(str, x[1:])]
+    found = call(agent, "evaluate", op="whole", inputs={"x": x * 30})["tensors"]["outputs/y"]
+    assert found["first"] == [2**53 - 1, *map(str, x[1:]), 2**53 - 1, *map(str, x[1:3])]
 
 
 def test_an_absent_derivative_has_its_reason(agent):

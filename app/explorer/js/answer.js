@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 import { heatMap, isSmall } from "./heatmap.js";
-import { complexTexts, isComplex, number, numbers, shapeOf, short } from "./numbers.js";
+import { complexTexts, isComplex, numbers, shapeOf, short, textOf } from "./numbers.js";
 
 // The most numbers that are written out.
 const WRITTEN = 400;
@@ -23,7 +23,7 @@ export function shown(answer, inputs) {
     const parts = numbers(tensor.data);
     const hasPairs = isComplex(tensor.dtype);
     const offs = offsOf(uncertainty, path, parts.length);
-    const texts = (hasPairs ? complexTexts(parts, 7) : parts.map((each) => short(each, 7))).map(
+    const texts = (hasPairs ? complexTexts(parts, 7) : [tensor.data].flat(17).map((each) => textOf(tensor.dtype, each, 7))).map(
       (each, i) => each + (hasPairs ? plusMinus(offs[2 * i]) + plusMinus(offs[2 * i + 1], "i") : plusMinus(offs[i])),
     );
     const isBlock = path[0] === "jacobian" || path[0] === "hessian";
@@ -41,7 +41,7 @@ export function shown(answer, inputs) {
       { class: "tensor" },
       make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
       !hasPairs && isSmall(rows, columns) && rows * columns > 1 && heatMap(parts, rows, columns, name),
-      rows && columns ? table(texts, rows, columns) : written(tensor.data, parts.length, offs),
+      rows && columns ? table(texts, rows, columns) : written(tensor, parts.length, offs),
     );
   });
 }
@@ -70,14 +70,14 @@ function plusMinus(off, unit = "") {
 }
 
 /**
- * @param {unknown} nested
+ * @param {import("./numbers.js").Tensor} tensor
  * @param {number} count
  * @param {number[]} offs
  * @returns {HTMLElement}
  */
-function written(nested, count, offs) {
+function written(tensor, count, offs) {
   if (count > WRITTEN) return tooMany(count);
-  return make("pre", { class: "code", tabindex: "0" }, text(nested, offs.values()));
+  return make("pre", { class: "code", tabindex: "0" }, text(tensor.dtype, tensor.data, offs.values()));
 }
 
 /**
@@ -100,13 +100,14 @@ function tooMany(count) {
 }
 
 /**
+ * @param {string} dtype
  * @param {unknown} nested
  * @param {Iterator<number>} offs
  * @returns {string}
  */
-function text(nested, offs) {
-  if (Array.isArray(nested)) return `[${nested.map((each) => text(each, offs)).join(", ")}]`;
-  return short(number(nested), 8) + plusMinus(offs.next().value);
+function text(dtype, nested, offs) {
+  if (Array.isArray(nested)) return `[${nested.map((each) => text(dtype, each, offs)).join(", ")}]`;
+  return textOf(dtype, nested, 8) + plusMinus(offs.next().value);
 }
 
 /**

@@ -5,6 +5,8 @@
 
 // What no string of a request is: it stands for -0, which JSON.stringify writes as 0.
 const MINUS_ZERO = "\u0000-0";
+// The strings and the numbers of JSON.
+const SCALARS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
 
 /**
  * Return the number that JSON holds as a number or as a word.
@@ -14,6 +16,17 @@ const MINUS_ZERO = "\u0000-0";
  */
 export function number(value) {
   return typeof value === "boolean" ? Number(value) : Number(/** @type {WireNumber} */ (value));
+}
+
+/**
+ * Return the value of JSON, in which a whole number that JavaScript would round is a string of its digits.
+ *
+ * @param {string} json
+ * @returns {any}
+ */
+export function parsed(json) {
+  const isRounded = (/** @type {string} */ each) => /^-?\d+$/.test(each) && !Number.isSafeInteger(Number(each));
+  return JSON.parse(json.replaceAll(SCALARS, (each) => (isRounded(each) ? `"${each}"` : each)));
 }
 
 /**
@@ -98,6 +111,18 @@ export function short(value, digits = 6) {
       ? String(Number(value.toPrecision(digits)))
       : value.toExponential(Math.min(digits - 1, 3)).replace("e+", "e");
   return text.replace(/^-/, "−").replace("e-", "e−");
+}
+
+/**
+ * Return a value of a dtype as text: whole numbers with all digits, others as `short` does.
+ *
+ * @param {string} dtype
+ * @param {unknown} value
+ * @param {number} digits
+ * @returns {string}
+ */
+export function textOf(dtype, value, digits) {
+  return /^u?int/.test(dtype) ? String(value).replace(/^-/, "−") : short(number(value), digits);
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The service: its API, its errors in its own words, its key, and whether it answers. */
 
-import { jsonOf } from "./numbers.js";
+import { jsonOf, parsed } from "./numbers.js";
 
 /** @typedef {{ loc: (string | number)[], message: string, expected: string, got: string }} ProblemEntry */
 /** @typedef {{ status: number, title: string, detail: string, errors: ProblemEntry[] }} Problem */
@@ -97,7 +97,7 @@ export class Service extends EventTarget {
    * @returns {Promise<any>}
    */
   async post(path, body, signal) {
-    return JSON.parse(await this.#read(path, this.#request(body, "application/json", signal)));
+    return parsed(await this.#read(path, this.#request(body, "application/json", signal)));
   }
 
   /**

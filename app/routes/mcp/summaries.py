@@ -17,6 +17,8 @@ from ops import Array
 MAX_DOCUMENT = 8000
 # How much is shown, until the document is short enough: the numbers of a whole array, and of a summary, and the arrays.
 SHOWN = ((64, 8, 64), (16, 4, 64), (0, 2, 16), (0, 1, 6))
+# The largest of the whole numbers that no other one is rounded to in float64.
+SAFE = 2**53 - 1
 # How many numbers are summarised at a time: other threads run in between, and the copy as float64 takes little memory.
 PART = 1 << 16
 
@@ -31,11 +33,23 @@ def summary(array: Array, whole: int, first: int) -> dict[str, Any]:
     values.
     """
     if array.size <= whole:
-        return encode(array, "nested")
+        return _typed(array)
     flat = array.reshape(-1)
-    typed = encode(flat[:first], "flat")
+    typed = _typed(flat[:first])
     document: dict[str, Any] = {"dtype": typed["dtype"], "shape": list(array.shape), "size": array.size}
     return document | _statistics(flat) | {"first": typed["data"]}
+
+
+def _typed(array: Array) -> dict[str, Any]:
+    """Return the typed form of an array, where whole numbers that float64 cannot hold are strings.
+
+    What runs models reads numbers of JSON as float64.
+    """
+    typed = encode(array, "nested")
+    if array.dtype.kind in "iu" and ((array > SAFE) | (array < -SAFE)).any():
+        texts = [each if -SAFE <= each <= SAFE else str(each) for each in array.reshape(-1).tolist()]
+        typed["data"] = np.array(texts, object).reshape(array.shape).tolist()
+    return typed
 
 
 def _statistics(flat: Array) -> dict[str, Any]:
