@@ -35,6 +35,8 @@ NEW = re.compile(r"\..+\.[0-9a-f]{8}")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # A process that has not written to its new file for so long has died.
 WRITING_S = 60.0
+# An owner may have more than one new file at a time up to this part of what it may have kept.
+UNFINISHED = 2
 
 
 @dataclass(frozen=True)
@@ -121,24 +123,33 @@ class SharedFolder:
     def begin(self, name: str, owner: str, size: int) -> NewFile:
         """Create a file with room for ``size`` bytes of content, which ``keep`` names.
 
-        To make room, this removes the least recently used files of the owner, then those of the owner that has the
-        most. On a full disk, it removes as many bytes as the new file needs. Raises ``OSError``.
+        It removes no file that is kept, but on a full disk: there, for the only new file of an owner, it removes as
+        many bytes as that needs, as ``keep`` does. Raises ``OSError``, also where the new files of the owner are too
+        large together.
         """
         first = orjson.dumps(owner) + b"\n"
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._make_room(name, owner, len(first) + size)
+        unfinished = sum(file.size for file in self._files() if file.is_new and file.owner == owner)
+        if unfinished and unfinished + size > min(self.bounds.of_owner, self.bounds.total) // UNFINISHED:
+            raise OSError(errno.EDQUOT, "other uploads are in progress")
         try:
             return self._begin(name, first, size)
         except OSError as error:
-            if error.errno not in FULL:
+            # Where a client leaves its uploads unfinished, only one of them may have removed what others have kept.
+            if error.errno not in FULL or unfinished:
                 raise
             self._make_room(name, owner, len(first) + size, is_full=True)
             return self._begin(name, first, size)
 
     def keep(self, new: NewFile, name: str) -> None:
-        """Name a new file; a file that has the name is replaced. Raises ``OSError``."""
+        """Name a new file; a file that has the name is replaced. Raises ``OSError``.
+
+        To make room, this removes the least recently used files of the owner, then those of the owner that has the
+        most.
+        """
         new.file.close()
-        new.path.replace(self.path / name)
+        new.path.replace(path := self.path / name)
+        self._make_room(name, _owner(path, self.bounds.content + MAX_OWNER), path.stat().st_size)
 
     def refused(self, error: OSError) -> Overloaded:
         """Log an error of the file system; return the error for the client."""
@@ -157,6 +168,7 @@ class SharedFolder:
             if size:
                 os.posix_fallocate(new.file.fileno(), 0, len(first) + size)
             new.file.write(first)
+            new.file.flush()  # other processes must know the owner
         except OSError:
             new.drop()
             raise
@@ -164,25 +176,22 @@ class SharedFolder:
 
     def _make_room(self, name: str, owner: str, size: int, *, is_full: bool = False) -> None:
         """Remove files until one of ``size`` bytes fits; if the disk ``is_full``, at least ``size`` bytes."""
-        others = [file for file in self._files() if file.path.name != name]
+        others = [file for file in self._files() if not file.is_new and file.path.name != name]
         own = size + sum(file.size for file in others if file.owner == owner)
         while own > self.bounds.of_owner and (file := _oldest(others, owner)) is not None:
             _remove(others, file)
             own -= file.size
         most = sum(file.size for file in others)
         total, most = size + most, min(most, self.bounds.total) if is_full else self.bounds.total
-        while (is_many := len(others) >= self.bounds.files) or total > most:
-            sizes = Counter[str]()
+        while others and ((is_many := len(others) >= self.bounds.files) or total > most):
+            sizes = Counter({owner: 1 if is_many else size})
             for file in others:
-                if not file.is_new:
-                    sizes[file.owner] += 1 if is_many else file.size
-            file = _oldest(others, max(sizes, key=lambda each: sizes[each])) if sizes else None
-            if file is None:
+                sizes[file.owner] += 1 if is_many else file.size
+            largest = max({file.owner for file in others}, key=lambda each: sizes[each])
+            if (file := _oldest(others, largest)) is None:
                 break
             _remove(others, file)
             total -= file.size
-        if own > self.bounds.of_owner or total > self.bounds.total:
-            raise OSError(errno.EDQUOT, "other uploads are in progress")
 
     def _files(self) -> Iterator[_File]:
         """Yield the files, new ones included; remove new files of processes that have died."""
@@ -203,10 +212,8 @@ class SharedFolder:
 
 
 def _oldest(files: list[_File], owner: str) -> _File | None:
-    """Return the least recently used file of an owner that is not new."""
-    return min(
-        (file for file in files if file.owner == owner and not file.is_new), key=lambda file: file.used, default=None
-    )
+    """Return the least recently used file of an owner."""
+    return min((file for file in files if file.owner == owner), key=lambda file: file.used, default=None)
 
 
 def _remove(files: list[_File], file: _File) -> None:

@@ -1,11 +1,14 @@
 """The sets of parameters that clients have put: bounded by key and in memory, whole or not there, trusting no file."""
 
+import errno
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.errors import BodyTooLarge, NotFound, Overloaded
+from app.errors import BodyTooLarge, NotFound, Overloaded, Unprocessable
 from app.stored.parameters import Form, ParameterSets
 from app.stored.upload import Upload
 from tests.graphs.test_store import full_disk
@@ -84,3 +87,58 @@ def test_a_full_disk_and_a_set_that_is_too_large_leave_no_file(tmp_path: Path) -
     with pytest.raises(BodyTooLarge, match=f"expected at most {BYTES}"):
         put(small, 0)
     assert not [*tmp_path.iterdir()]
+
+
+def unfinished(sets: ParameterSets, seed: int, key: str) -> Upload:
+    """Return an upload that has sent all but its last byte."""
+    upload = Upload(sets, OP, key)
+    upload.write(body(values(seed))[:-1])
+    return upload
+
+
+def test_unfinished_uploads_remove_nothing_and_hold_no_other_key(tmp_path: Path) -> None:
+    sets = ParameterSets(tmp_path, total=6 * FILE, of_key=1 << 20, memory=1 << 20)
+    bob, held = [put(sets, seed, "bob") for seed in range(5)], list[Upload]()
+    for seed in range(5, 20):
+        with suppress(Overloaded):
+            held.append(unfinished(sets, seed, "alice"))
+    assert len(held) == 3
+    assert all(is_kept(tmp_path, digest) for digest in bob)
+    bob.append(put(sets, 30, "bob"))
+    carol = put(sets, 31, "carol")
+    for upload in held:
+        upload.drop()
+    assert [is_kept(tmp_path, digest) for digest in (*bob, carol)] == [False, True, True, True, True, True, True]
+
+
+def test_an_invalid_upload_removes_nothing(tmp_path: Path) -> None:
+    sets = ParameterSets(tmp_path, total=2 * FILE, of_key=2 * FILE, memory=1 << 20)
+    kept = [put(sets, 0, "bob"), put(sets, 1, "alice")]
+    upload = Upload(sets, OP, "alice")
+    upload.write(body({name: x * np.inf if x.dtype.kind == "f" else x for name, x in values(2).items()}))
+    with pytest.raises(Unprocessable):
+        upload.finish()
+    upload.drop()
+    assert all(is_kept(tmp_path, digest) for digest in kept)
+
+
+def test_on_a_full_disk_unfinished_uploads_remove_one_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = ParameterSets(tmp_path, total=1 << 20, of_key=1 << 20, memory=1 << 20)
+    bob = [put(sets, seed, "bob") for seed in range(3)]
+    most = 3 * FILE
+
+    def allocate(descriptor: int, offset: int, size: int) -> None:
+        used = sum(path.stat().st_size for path in tmp_path.iterdir())
+        if used + size > most:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.truncate(descriptor, offset + size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    held = [unfinished(sets, 9, "eve")]
+    for seed in range(10, 14):
+        with pytest.raises(Overloaded):
+            unfinished(sets, seed, "eve")
+    assert [is_kept(tmp_path, digest) for digest in bob] == [False, True, True]
+    for upload in held:
+        upload.drop()
+    assert is_kept(tmp_path, put(sets, 20, "bob"))
