@@ -1,6 +1,8 @@
 """What is known about TensorFlow's kernels: how long each may take, and how it rounds.
 
 A kernel that is in no table may sleep, loop as often as values require, or come from an op author, and rounds somehow.
+The derivatives through those of the table were compared in graphs and in mode eager, for one direction and for many;
+other kernels are tried (``app.runtime.kernel_trial``).
 """
 
 from collections.abc import Iterator
@@ -88,6 +90,27 @@ TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd
 BatchToSpaceND Case DynamicPartition If ParallelDynamicStitch PlaceholderWithDefault SpaceToBatchND StatelessCase
 StatelessIf StatelessWhile TensorListFromTensor TensorListGetItem TensorListPopBack TensorListPushBack
 TensorListSetItem TensorListStack While
+    """),
+    ("unknown", "of inputs", """
+ApproxTopK AvgPool3D AvgPool3DGrad BatchToSpace Betainc BiasAddV1 BlockLSTMGrad BlockLSTMV2 CTCLoss Conv3D
+Conv3DBackpropFilterV2 Conv3DBackpropInputV2 CropAndResize CropAndResizeGradBoxes CropAndResizeGradImage Cross
+CumulativeLogsumexp Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput ExtractImagePatches ExtractVolumePatches
+FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsGradient
+FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient FractionalAvgPool FractionalAvgPoolGrad
+FractionalMaxPool FractionalMaxPoolGrad FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3
+FusedBatchNormV2 FusedBatchNormV3 Igamma IgammaGradA Igammac ImageProjectiveTransformV2 ImageProjectiveTransformV3
+IsotonicRegression LRN LRNGrad ListDiff MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGradGradV2 MaxPoolGradV2
+MaxPoolGradWithArgmax MaxPoolV2 MaxPoolWithArgmax NthElement OptionalFromValue OptionalGetValue OptionalNone Polygamma
+QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 QuantizeAndDequantizeV4Grad RGBToHSV
+ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad
+ScaleAndTranslate ScaleAndTranslateGrad ScatterNdNonAliasingAdd SpaceToBatch SparseAdd SparseAddGrad SparseDenseCwiseAdd
+SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRows SparseFillEmptyRowsGrad SparseMatMul SparseReduceSum
+SparseReorder SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanWithNumSegments SparseSegmentSqrtN
+SparseSegmentSqrtNGrad SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad
+SparseSegmentSumWithNumSegments SparseSlice SparseSliceGrad SparseSoftmax SparseTensorDenseAdd SparseTensorDenseMatMul
+SparseToDense StatelessParameterizedTruncatedNormal TensorListElementShape TensorListGather TensorListLength
+TensorListReserve TensorListScatterIntoExistingList TensorListScatterV2 TensorScatterMax TensorScatterMin
+TensorStridedSliceUpdate TridiagonalMatMul Zeta
     """),
     ("unknown", "of matrices", """
 BandedTriangularSolve Eig Lu MatrixExponential MatrixLogarithm MatrixSquareRoot TridiagonalSolve

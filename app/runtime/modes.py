@@ -12,6 +12,7 @@ from app.runtime import (
     complex_gradients,
     dense_cotangents,
     inlining,
+    kernel_trial,
     pooling,
     power_gradient,
     tensor_equality,
@@ -317,6 +318,10 @@ def _new_trace(
                 # and because no caller's deadline can cancel it; its result is not used.
                 with suppress(*() if mode == "xla" else (tf.errors.OpError,)):  # the next call reports the values
                     trace(leaves)
+            if limits.stopped is None and mode == "graph" and limits.nodes <= LARGE:
+                kernels = kernel_trial.untried(trace.graph_def)
+                eagerly, has_directions = partial(_run_eagerly, program), not traits.has_few_shapes
+                kernel_trial.compare(kernels, leaves, trace, eagerly, has_directions=has_directions)
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = limits.stopped or _clearest_error(error, program, leaves, device)
             keep_author_line(failure)
