@@ -175,7 +175,7 @@ CALLS: dict[str, Call] = {
             (4,),
         ),
     ),
-    "BlockLSTM": Call(
+    "BlockLSTMV2": Call(
         lambda x, w: raw.BlockLSTMV2(
             seq_len_max=2,
             x=x,
@@ -787,15 +787,6 @@ CALLS: dict[str, Call] = {
         ),
         (M,),
     ),
-    "TensorListConcatV2": Call(
-        lambda x: raw.TensorListConcatV2(
-            input_handle=raw.TensorListFromTensor(tensor=tf.reshape(x, [2, 2, 4]), element_shape=tf.constant([2, 4])),
-            element_shape=[2, 4],
-            leading_dims=tf.zeros([0], tf.int64),
-            element_dtype=x.dtype,
-        )[0],
-        (M,),
-    ),
     "TensorListGather": Call(
         lambda x: raw.TensorListGather(
             input_handle=as_list(x), indices=[2, 0], element_shape=[4], element_dtype=x.dtype
@@ -817,12 +808,6 @@ CALLS: dict[str, Call] = {
         ),
         (M,),
     ),
-    "TensorListResize": Call(
-        lambda x: raw.TensorListStack(
-            input_handle=raw.TensorListResize(input_handle=as_list(x), size=3), element_shape=[4], element_dtype=x.dtype
-        ),
-        (M,),
-    ),
     "TensorListScatterV2": Call(
         lambda x: raw.TensorListStack(
             input_handle=raw.TensorListScatterV2(
@@ -839,17 +824,6 @@ CALLS: dict[str, Call] = {
             element_shape=[4],
             element_dtype=x.dtype,
         ),
-        (M,),
-    ),
-    "TensorListSplit": Call(
-        lambda x: raw.TensorListConcatV2(
-            input_handle=raw.TensorListSplit(
-                tensor=x, element_shape=tf.constant([-1, 4]), lengths=tf.constant([1, 3], tf.int64)
-            ),
-            element_shape=[-1, 4],
-            leading_dims=tf.zeros([0], tf.int64),
-            element_dtype=x.dtype,
-        )[0],
         (M,),
     ),
     "TensorScatterAdd": Call(
