@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from app.runtime import (
     complex_gradients,
+    complex_roots,
     dense_cotangents,
     inlining,
     kernel_trial,
@@ -45,6 +46,7 @@ from app.runtime.xla_sessions import XlaSession, is_compiled
 from ops import Array, Mode, OpFault, Tensor
 
 complex_gradients.install()
+complex_roots.install()
 dense_cotangents.install()
 inlining.install()
 pooling.install()
