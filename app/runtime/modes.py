@@ -12,6 +12,7 @@ from app.runtime import (
     complex_gradients,
     complex_roots,
     dense_cotangents,
+    failed_decompositions,
     inlining,
     kernel_trial,
     pooling,
@@ -48,6 +49,7 @@ from ops import Array, Mode, OpFault, Tensor
 complex_gradients.install()
 complex_roots.install()
 dense_cotangents.install()
+failed_decompositions.install()
 inlining.install()
 pooling.install()
 power_gradient.install()
