@@ -21,7 +21,10 @@ WRONG = (
     *("SquaredDifference", "TridiagonalSolve", "UnsortedSegmentProd", "Xdivy", "Xlog1py", "Xlogy"),
 )
 SIGN = "LogMatrixDeterminant"
-"""Its gradient leaves out that of the sign, which a real matrix has not."""
+"""Its gradient leaves out that of the sign, which a real matrix has not.
+
+It takes log |det|, whose imaginary part is always 0, for a holomorphic function: that part has no gradient here.
+"""
 VECTORS = "Svd"
 """The gradient of its gradient is wrong, unless the singular vectors count for nothing."""
 _ENTRY = "type"
@@ -64,6 +67,8 @@ def _refusing_the_sign(name: str, gradient: Gradient) -> Gradient:
     def guarded(node: Any, sign: Tensor | None, size: Tensor | None) -> Any:
         if (dtype := _complex_dtype(node, (sign, size))) and not _is_zero(sign):
             raise _fault(f"the sign of {name}", dtype)
+        if dtype and size is not None:
+            size = tf.cast(tf.math.real(size), dtype)
         return gradient(node, sign, size)
 
     return guarded

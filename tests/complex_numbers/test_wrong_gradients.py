@@ -34,6 +34,7 @@ SECOND: dict[str, Function] = {
 }
 RIGHT: dict[str, Function] = {
     "the size of slogdet": lambda z: tf.math.real(tf.linalg.slogdet(tf.reshape(z, [2, 2]))[1]),
+    "the size of slogdet as a complex number": lambda z: tf.linalg.slogdet(tf.reshape(z, [2, 2]))[1],
     "singular values": lambda z: tf.linalg.svd(tf.reshape(z, [2, 2]), compute_uv=False) ** 2,
     "singular values beside vectors": lambda z: tf.linalg.svd(tf.reshape(z, [2, 2]))[0] ** 3,
 }
