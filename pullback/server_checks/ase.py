@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadArgument, ModelFailed
-from pullback.server_checks.structures import Numbers, StructureModel
+from pullback.server_checks.structures import Numbers, StructureModel, strains_within
 
 
 class AseModel(StructureModel):
@@ -18,7 +19,7 @@ class AseModel(StructureModel):
 
     def __init__(self, target: str) -> None:
         """Call the factory, in a module of the current folder or of the path. Raises ``BadArgument``."""
-        made = factory(target)()
+        made, self._name = factory(target)(), f"ase+{target}"
         self._calculator, atoms = (made.calc, made) if hasattr(made, "calc") else (made, getattr(made, "atoms", None))
         if atoms is None or self._calculator is None:
             expected = "a calculator with its own atoms, or atoms with a calculator"
@@ -26,14 +27,26 @@ class AseModel(StructureModel):
         self._atoms = atoms.copy()
         known = self._calculator.implemented_properties
         self._energy = "free_energy" if "free_energy" in known else "energy"
-        has_stress = "stress" in known and bool(np.all(atoms.pbc))
         positions, cell = np.array(atoms.get_positions(), float), np.array(atoms.get_cell()[:], float)
-        super().__init__(f"ase+{target}", positions, cell, has_stress=has_stress)
-        if not has_stress:
+        periodic = cell[np.array(atoms.pbc, bool)]
+        self.strains = strains_within(periodic)
+        self._has_stress = "stress" in known and bool(len(self.strains)) and bool(np.linalg.det(cell))
+        if self._has_stress and len(periodic) < len(cell):
+            # Many calculators have a stress only where all directions repeat.
+            with suppress(ModelFailed):
+                self._has_stress = False
+                self._has_stress = self._numbers(positions, cell, with_stress=True).virial is not None
+        super().__init__(self._name, positions, cell, has_stress=self._has_stress)
+        if not self._has_stress:
             self.remark = "The calculator has no stress here: only forces were checked."
+        elif len(periodic) < len(cell):
+            self.remark = "The stress was checked in the directions that repeat."
 
     def compute(self, positions: Array, cell: Array) -> Numbers:
         """Return the calculator's numbers; an exception of it is ``ModelFailed``."""
+        return self._numbers(positions, cell, with_stress=self._has_stress)
+
+    def _numbers(self, positions: Array, cell: Array, *, with_stress: bool) -> Numbers:
         calculator, atoms = self._calculator, self._atoms
         atoms.set_cell(cell)
         atoms.set_positions(positions)
@@ -41,11 +54,11 @@ class AseModel(StructureModel):
             calculator.reset()
             energy = float(calculator.get_property(self._energy, atoms))
             forces = np.array(calculator.get_property("forces", atoms), float)
-            if len(self.inputs) == 1:
+            if not with_stress:
                 return Numbers(energy, forces)
             xx, yy, zz, yz, xz, xy = np.array(calculator.get_property("stress", atoms), float)
         except Exception as error:
-            raise ModelFailed(f"{self.name}: {type(error).__name__}: {error}"[:500]) from error
+            raise ModelFailed(f"{self._name}: {type(error).__name__}: {error}"[:500]) from error
         stress = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
         return Numbers(energy, forces, stress * abs(np.linalg.det(cell)))
 

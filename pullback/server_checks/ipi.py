@@ -26,6 +26,7 @@ class IpiModel(StructureModel):
     strains are those that keep it so, and the half of the virial that belongs to others is not used, as in i-PI.
     """
 
+    is_symmetric = False
     strains = np.array([np.eye(3)[[j]].T @ np.eye(3)[[i]] for i, j in VOIGT])
 
     def __init__(self, target: str, opened: ExitStack, timeout: float, config: Mapping[str, Any]) -> None:

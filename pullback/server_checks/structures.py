@@ -6,6 +6,7 @@ of a calculator are at the atoms' places; those of the model are at displacement
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,16 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.server_checks.model import Arrays, Point, Request, Slot, array_of, given_array, given_inputs
+from pullback.server_checks.sample import LARGEST_TOLERANCE, largest_of
 
 DISPLACED, STRAINED = 0.1, 2.0**-6
 """The largest random displacements, in Å, and numbers of a strain."""
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
 """The numbers of a strain in the order of ASE: xx, yy, zz, 2yz, 2xz, 2xy."""
+
+ANGLE = 2.0**-8
+ANGLES = ((ANGLE, 2 / (3 * ANGLE)), (2 * ANGLE, -1 / (12 * ANGLE)))
+"""Angles and the weights of the differences of energies at them, for a slope whose error is of order ``ANGLE``⁴."""
 
 SYMMETRIC = np.array([(np.eye(3)[[i]].T @ np.eye(3)[[j]] + np.eye(3)[[j]].T @ np.eye(3)[[i]]) / 2 for i, j in VOIGT])
 
@@ -31,20 +37,30 @@ class Numbers(NamedTuple):
 
 
 class StructureModel(ABC):
-    """The energy of a structure at ``positions`` (N, 3) and ``cell`` (3, 3), by a calculator that ``compute`` calls."""
+    """The energy of a structure at ``positions`` (N, 3) and ``cell`` (3, 3), by a calculator that ``compute`` calls.
+
+    A strained structure is deformed by D = 1 + Σ ε s, and the derivative in ε is that of a further deformation, D⁻¹ s.
+    This is not symmetric, so where the energy changes as the structure is turned, as in a field of the laboratory, it
+    needs the antisymmetric part of the virial. A symmetric stress has none: it is the torque, half the derivative in
+    an angle, which is then computed from energies.
+    """
 
     one_by_one = takes_subsets = has_jvp = has_hessian = False
-    is_energy = True
+    is_energy = is_symmetric = True
+    """``is_symmetric``: whether the virial of the calculator is symmetric."""
     remark = ""
-    strains = SYMMETRIC
-    """The change of the deformation with each number of a strain."""
+    strains: Array = SYMMETRIC
+    """The change of the deformation with each number of a strain, (K, 3, 3)."""
 
     def __init__(self, name: str, positions: Array, cell: Array, *, has_stress: bool) -> None:
         """Set the structure; without a stress, only displacements are inputs. Raises ``BadArgument`` for no atoms."""
         self.name, self._positions, self._cell = name, positions, cell
         if not len(positions):
             raise BadArgument(f"{name}: expected at least one atom, got none")
-        self.inputs = [Slot("displacements", positions.shape), *([Slot("strain", (6,))] if has_stress else [])]
+        self.inputs = [
+            Slot("displacements", positions.shape),
+            *([Slot("strain", (len(self.strains),))] if has_stress else []),
+        ]
         self.outputs = [Slot("energy", ())]
         self._last: tuple[Point, Numbers] | None = None
 
@@ -76,7 +92,10 @@ class StructureModel(ABC):
             forces = array_of(numbers.forces, self._positions.shape, f"{self.name}: forces")
             found["displacements"] = -cotangent * (forces @ deformation.T)
         if "strain" in inputs:
-            slopes = np.linalg.solve(deformation.T, array_of(numbers.virial, (3, 3), f"{self.name}: stress"))
+            virial = array_of(numbers.virial, (3, 3), f"{self.name}: stress")
+            if not np.array_equal(deformation, np.eye(3)) and self._has_torque:
+                virial = virial + self._torque(*self._moved(point))
+            slopes = np.linalg.solve(deformation.T, virial)
             found["strain"] = cotangent * np.einsum("kij,ij->k", self.strains, slopes)
         return found
 
@@ -94,12 +113,62 @@ class StructureModel(ABC):
         shows = "minus the forces" if name == "displacements" else "volume times stress"
         return Request(self.name, {"positions": positions.tolist(), "cell": cell.tolist()}, shows, is_http=False)
 
+    @cached_property
+    def _has_torque(self) -> bool:
+        """Whether the torque counts beside the virial, at a structure that no symmetry is left of."""
+        if not self.is_symmetric:
+            return False
+        slots, sizes = self.inputs, (DISPLACED, STRAINED)
+        rng = np.random.default_rng(0)
+        point = Point({slot.name: _random(slot, size, rng) for slot, size in zip(slots, sizes, strict=True)})
+        try:
+            moved = self._moved(point)
+            virial = array_of(self.compute(*moved).virial, (3, 3), f"{self.name}: stress")
+            return largest_of(self._torque(*moved)) > LARGEST_TOLERANCE * largest_of(virial)
+        except BadAnswer:
+            return False  # the checks meet it, too
+
+    def _torque(self, positions: Array, cell: Array) -> Array:
+        """Return the antisymmetric part of the virial, by central differences of the energy in three angles."""
+
+        def energy(turn: Array) -> float:
+            found = self.compute(positions @ turn, cell @ turn).energy
+            return float(array_of(found, (), f"{self.name}: energy"))
+
+        virial = np.zeros((3, 3))
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            slope = sum(w * (energy(_turn(i, j, a)) - energy(_turn(i, j, -a))) for a, w in ANGLES)
+            virial[i, j], virial[j, i] = slope / 2, -slope / 2
+        return virial
+
     def _deformation(self, point: Point) -> Array:
-        return np.eye(3) + np.tensordot(point.inputs.get("strain", np.zeros(6)), self.strains, 1)
+        return np.eye(3) + np.tensordot(point.inputs.get("strain", np.zeros(len(self.strains))), self.strains, 1)
 
     def _moved(self, point: Point) -> tuple[Array, Array]:
         deformation = self._deformation(point)
         return (self._positions + point.inputs["displacements"]) @ deformation, self._cell @ deformation
+
+
+def strains_within(vectors: Array) -> Array:
+    """Return the symmetric changes of a deformation that stretch nothing but what these vectors (K, 3) span.
+
+    They are those of ``VOIGT`` if the vectors span planes or lines of the axes.
+    """
+    rank = np.linalg.matrix_rank(vectors) if len(vectors) else 0
+    basis = np.linalg.svd(vectors)[2][:rank] if rank else np.zeros((0, 3))
+    within = [s for s in SYMMETRIC if np.allclose(basis.T @ basis @ s @ basis.T @ basis, s)]
+    if len(within) < rank * (rank + 1) // 2:
+        pairs = [(basis[i], basis[j]) for i in range(rank) for j in range(i, rank)]
+        within = [(np.outer(a, b) + np.outer(b, a)) / 2 for a, b in pairs]
+    return np.array(within).reshape(-1, 3, 3)
+
+
+def _turn(i: int, j: int, angle: float) -> Array:
+    """Return the rotation that turns row vectors from axis i to axis j."""
+    turn = np.eye(3)
+    turn[i, i] = turn[j, j] = np.cos(angle)
+    turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
+    return turn
 
 
 def _random(slot: Slot, size: float, rng: np.random.Generator) -> Array:

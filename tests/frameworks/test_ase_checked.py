@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 CALCULATORS = """
-from ase.build import bulk
+from ase.build import bulk, fcc111
 from ase.calculators.emt import EMT
 from pullback.ase import Calculator
 
@@ -30,6 +30,23 @@ def wrong():
     return calculator
 
 
+class SmallStress(EMT):
+    def calculate(self, *arguments):
+        super().calculate(*arguments)
+        self.results["stress"] = self.results["stress"] / 18
+
+
+def slab(calculator=EMT):
+    atoms = fcc111("Cu", (2, 2, 2), vacuum=5)
+    atoms.pbc = (True, True, False)
+    atoms.calc = calculator()
+    return atoms
+
+
+def wrong_slab():
+    return slab(SmallStress)
+
+
 def argon():
     atoms = bulk("Ar", cubic=True)
     atoms.calc = Calculator("neural_energy", "URL")
@@ -37,7 +54,9 @@ def argon():
 """
 
 
-@pytest.mark.parametrize(("factory", "status"), [("copper", 0), ("argon", 0), ("wrong", 1)])
+@pytest.mark.parametrize(
+    ("factory", "status"), [("copper", 0), ("argon", 0), ("wrong", 1), ("slab", 0), ("wrong_slab", 1)]
+)
 def test_calculators_are_checked(url: str, factory: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "calculators.py").write_text(CALCULATORS.replace("URL", url))
     command = [sys.executable, "-m", "pullback", "check", f"ase+calculators:{factory}"]
