@@ -66,6 +66,11 @@ def test_an_order_above_the_second_needs_a_second() -> None:
     assert "Claim(second=None)" in entry["sentence"]
 
 
+def test_an_order_above_a_claimed_second_is_judged_without_the_claim() -> None:
+    document = report(discover().ops["log1pexp2"], orders=(3,), checks=["finite", "higher"])
+    assert not failed(document), document["sentence"]
+
+
 def test_orders_above_the_second_are_left_out_by_default() -> None:
     assert "higher" not in {step.check for step in planned(made(), Options(CPU))[1]}
 
