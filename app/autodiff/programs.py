@@ -120,6 +120,15 @@ class Program:
         seeds = (leaf for each in self.signatures[1].seeds for leaf in each.values())
         return (*(slot.name for slot in self.op.inputs), *self.op.attrs.number_names(), *seeds)
 
+    @cached_property
+    def leaf_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the leaves in order."""
+        base, leaves = origin(self.op)[0], self.signatures[1].leaves
+        of = {ShapeOf(slot.name, is_leaf=True): slot for slot in base.inputs}
+        of |= {ShapeOf(slot.name, is_leaf=False): slot for slot in base.outputs}
+        slots = {leaf: of[shape] for leaf, shape in leaves.items()}
+        return tuple(base.dtype_of(slots[x], self.dtype) if x in slots else self.dtype for x in self.leaf_names)
+
     @property
     def op_name(self) -> bytes:
         """The name of the registered op, or graph."""

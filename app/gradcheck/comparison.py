@@ -26,6 +26,8 @@ from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usab
 # The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
 # or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
 COORDINATES, FEW_COORDINATES = 32, 8
+# The steps of a first estimate in float64 for an op in a narrower dtype.
+FEW_STEPS = 14
 DIRECTIONS = 3
 # The first step, as a fraction of the number that it moves.
 FIRST_STEP = 0.25
@@ -85,7 +87,7 @@ def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at
     """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
     error = objective.rounding(elementwise=sample.is_elementwise)
-    estimate = partial(slopes, rounding=error, **limits(target.widest))
+    estimate = partial(slopes, rounding=error, **limits(objective.dtype))
     if not sample.is_elementwise:
         return estimate(move_one(objective, name, chosen), first_step(target.op, name, x[chosen]))
     found = estimate(move_all(objective, name), first_step(target.op, name, x))
@@ -111,8 +113,9 @@ def _compare_coordinates(
         np.asarray(values[name], np.float64).ravel()[coordinates] for values in (gradient.parts, gradient.bounds)
     )
     error = objective.rounding(elementwise=subsample.is_elementwise)
-    estimate = partial(slopes, functions, rounding=error, **limits(target.widest))
-    numeric = estimate_twice(estimate, first_step(target.op, name, x[coordinates]), analytic, bar)
+    estimate = partial(slopes, functions, rounding=error, **limits(objective.dtype))
+    cheaper = None if subsample.is_elementwise else _with_few_steps(estimate, objective, target)
+    numeric = estimate_twice(estimate, first_step(target.op, name, x[coordinates]), analytic, bar, cheaper)
     status = gradient.statuses[name] = _status(numeric, analytic, first_step(target.op, name, x[coordinates]), target)
     if subsample.is_elementwise:
         # No other number hides that a function is constant.
@@ -159,8 +162,9 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
-        estimate = partial(slopes, functions, rounding=error, **limits(target.widest))
-        numeric = estimate_twice(estimate, np.ones(count), analytic, bar)
+        estimate = partial(slopes, functions, rounding=error, **limits(objective.dtype))
+        cheaper = _with_few_steps(estimate, objective, target)
+        numeric = estimate_twice(estimate, np.ones(count), analytic, bar, cheaper)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
         where["scale"] = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
@@ -193,11 +197,18 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
         moved = x + NEARBY_DISTANCE * first_step(target.op, name, x) * rng.uniform(-1, 1, x.shape)
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
         scale = first_step(target.op, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
-        least = rounding.underflow(target.widest)
-        slope = slopes(nearby, scale, rounding.eps(target.widest), least=least).value
+        slope = slopes(nearby, scale, **limits(objective.dtype)).value
         with np.errstate(invalid="ignore"):
             breaks |= is_tied & (np.abs(slope - at) > OTHER_SLOPE * (np.abs(slope) + np.abs(at)))
     return breaks
+
+
+def _with_few_steps(
+    estimate: Callable[..., Slopes], objective: Objective, target: Target
+) -> Callable[[Array], Slopes] | None:
+    """Return an estimate that finds the digits of the op's dtype, ``None`` where that takes all steps."""
+    is_precise = rounding.eps(objective.dtype) < rounding.eps(target.widest)
+    return partial(estimate, count=FEW_STEPS) if is_precise else None
 
 
 def limits(dtype: str) -> Limits:

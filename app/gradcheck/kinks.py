@@ -149,7 +149,7 @@ def _one_sided_derivatives(
     Shapes: (K,) for K directions, and (K, *shape) for an elementwise op. Where one side is not finite, as outside a
     domain, the other one is the derivative.
     """
-    first = 2.0 ** np.floor(np.log2(rounding.eps(target.widest)) / 4)
+    first = 2.0 ** np.floor(np.log2(rounding.eps(objective.dtype)) / 4)
     moves = first * np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY_POINTS)])
     rows, rng = dict[str, Array](), target.rng("nearby")
     for name in sample.vectors:
@@ -159,7 +159,7 @@ def _one_sided_derivatives(
         bases = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(nearby, 2, axis=0)])
         column = moves.reshape(-1, *(1,) * x.ndim)
         rows[name] = np.concatenate([bases + column * d[name] for d in directions])
-    values = objective.function({name: x.astype(sample.point.inputs[name].dtype) for name, x in rows.items()})
+    values = objective.function(rows)
     size = len(directions), *(next(iter(sample.point.inputs.values())).shape if sample.is_elementwise else ())
     low, high, error = (np.zeros(size) for _ in range(3))
     with np.errstate(all="ignore"):
@@ -168,7 +168,7 @@ def _one_sided_derivatives(
             terms = np.asarray(values[name], np.float64).reshape(len(directions), len(moves), -1) * weights
             # The bounds are those of the op: the values of a surrogate may be larger, and round too.
             sizes = np.max(np.abs(terms), axis=1, where=np.isfinite(terms), initial=0.0)
-            rounds = np.fmax(np.ravel(objective.bounds[name]) * np.abs(weights), rounding.eps(target.widest) * sizes)
+            rounds = np.fmax(np.ravel(objective.bounds[name]) * np.abs(weights), rounding.eps(objective.dtype) * sizes)
             noise = rounds / (first * STEPS[-1])
             for total, part in zip((low, high, error), _hull(terms, first, noise), strict=True):
                 np.add(total, np.reshape(part, size) if sample.is_elementwise else np.sum(part, axis=-1), out=total)

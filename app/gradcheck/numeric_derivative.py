@@ -93,7 +93,7 @@ def numeric(point: Point, wanted: Wanted, checkpoint: Checkpoint) -> dict[str, A
         "order": wanted.order,
         "of": work.of,
         "dtype": point.op.shown_dtype(point.spec.dtype),
-        "computed_in": point.op.shown_dtype(wide.spec.dtype),
+        "computed_in": point.op.shown_dtype(work.sample.precise_dtype),
         **found,
     }
 
@@ -215,7 +215,7 @@ class _Work:
     ) -> Derivatives:
         """Return the slopes of functions; ``bar`` is the rounding of the ``analytic`` derivatives."""
         error = self._objective.rounding(elementwise=self.sample.is_elementwise and not is_whole)
-        estimate = partial(slopes, functions, rounding=error, **limits(self.sample.point.spec.dtype))
+        estimate = partial(slopes, functions, rounding=error, **limits(self._objective.dtype))
         with np.errstate(all="ignore"):
             found = estimate_twice(estimate, step, analytic, bar)
             return Derivatives.of(found.value, COVERAGE * found.error + bar, found.status)
@@ -241,7 +241,12 @@ class _Work:
     @cached_property
     def _objective(self) -> Objective:
         """What is differentiated, with its weights."""
-        sample, rows = self.sample, Rows(self.sample.point, self.checkpoint)
+        sample, is_first = self.sample, self.wanted.order == 1
+        weights, values = (sample.cotangents, "outputs") if is_first else (sample.vectors, "gradients")
+        if isinstance(self.claim, Surrogate):
+            bounds, dtype = sample.error_bounds(values, sample.point.spec.dtype), sample.point.spec.dtype
+            return Objective(claim_rows(sample, self.wanted.order), sample.inputs, weights, bounds, dtype)
+        rows, dtype = Rows(sample.point, self.checkpoint, precise=sample.is_precise), sample.precise_dtype
 
         def own_vjp(inputs: Arrays) -> Arrays:
             count = len(next(iter(inputs.values())))
@@ -249,11 +254,8 @@ class _Work:
                 inputs, {name: np.broadcast_to(dy, (count, *dy.shape)) for name, dy in sample.cotangents.items()}
             )
 
-        function: Function = rows.forward if self.wanted.order == 1 else own_vjp
-        if isinstance(self.claim, Surrogate):
-            function = claim_rows(sample, self.wanted.order)
-        weights, values = (sample.cotangents, "outputs") if self.wanted.order == 1 else (sample.vectors, "gradients")
-        return Objective(function, sample.inputs, weights, sample.error_bounds(values, sample.point.spec.dtype))
+        function: Function = rows.forward if is_first else own_vjp
+        return Objective(function, sample.inputs, weights, sample.error_bounds(values, dtype), dtype)
 
     @cached_property
     def _formula(self) -> tuple[Arrays, Arrays]:

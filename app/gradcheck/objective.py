@@ -21,14 +21,15 @@ LARGE = 1 << 16
 class Objective:
     """The scalar function to differentiate: the weighted sum of a function's results, as a function of its leaves.
 
-    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values. ``bounds`` are
-    the rounding errors that its results may have, by result.
+    ``function`` takes and returns arrays with rows first; leaves that it is not given keep their values. ``dtype`` is
+    that in which it computes; ``bounds`` are the rounding errors that its results may have, by result.
     """
 
     function: Function
     leaves: Arrays
     weights: Arrays
     bounds: Arrays
+    dtype: str
 
     def rounding(self, *, elementwise: bool) -> Array:
         """Return the rounding error of the sum: one for each element of an elementwise op, else one number."""

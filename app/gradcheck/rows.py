@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,12 +13,14 @@ from app.autodiff.derivatives import Kind, gradient, values_of, values_up_to
 from app.autodiff.directions import CALL_COST, CALL_ELEMENTS
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point, Spec
-from app.autodiff.programs import MappedProgram
+from app.autodiff.programs import MappedProgram, Program
+from app.gradcheck.precise_program import PreciseProgram, precise_dtype
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.kernels import LOOPS, nodes_of
-from app.runtime.modes import Key
+from app.runtime.modes import Key, Traceable
 from app.runtime.op_errors import op_errors
+from app.tensors.dtypes import DTYPES
 from ops import Array
 
 K = TypeVar("K", bound=str | Key)
@@ -31,11 +33,12 @@ class Rows:
     """An op at many points near ``point``: inputs that are not given keep their values there.
 
     Rows share a call as the op's batching allows: side by side, or in a loop if they depend on each other or if all
-    rows use an input.
+    rows use an input. If they are ``precise``, all is computed in float64, and all arrays are float64.
     """
 
     point: Point
     checkpoint: Checkpoint
+    precise: bool = False
 
     def forward(self, inputs: Arrays) -> dict[str, Array]:
         """Return the outputs; all arrays have rows first."""
@@ -54,9 +57,11 @@ class Rows:
         size = sum(x.size for x in self.point.inputs.values()) + sum(dy[0].size for dy in cotangents.values())
         step = max(1, min(CALL_ELEMENTS // (size + 1), CALL_COST // (self.point.cost + 1)))
         every = {
-            name: np.asarray(inputs[name], x.dtype) if name in inputs else np.broadcast_to(x, (count, *x.shape))
+            name: self._typed(inputs[name], x.dtype) if name in inputs else np.broadcast_to(x, (count, *x.shape))
             for name, x in self.point.inputs.items()
         }
+        dtypes = self.point.spec.outputs.dtypes
+        cotangents = {name: self._typed(dy, DTYPES[dtypes[name]].numpy) for name, dy in cotangents.items()}
         call = self._side_by_side if is_joinable(self.point.spec) else self._loop
         parts: list[dict[K, Array]] = []
         for start in range(0, count, step):
@@ -72,13 +77,13 @@ class Rows:
         """Flatten the rows of an elementwise op; join those of another along its leading axis, or add leading axes."""
         batching, example = self.point.spec.batching, next(iter(self.point.inputs.values()))
         if batching == "leading_axes":
-            return operation(moved(self.point, inputs), cotangents, vectors).run()
+            return self._computed(operation(moved(self.point, inputs), cotangents, vectors))
         is_elementwise, count = batching == "elementwise", len(next(iter(inputs.values())))
         flat, dys, vs = (
             {name: x.reshape(-1 if is_elementwise else (count * x.shape[1], *x.shape[2:])) for name, x in named.items()}
             for named in (inputs, cotangents, vectors)
         )
-        results = operation(moved(self.point, flat), dys, vs).run()
+        results = self._computed(operation(moved(self.point, flat), dys, vs))
         return {
             key: y.reshape(count, *(example.shape if is_elementwise else (len(y) // count, *y.shape[1:])))
             for key, y in results.items()
@@ -90,8 +95,29 @@ class Rows:
         numbers = range(len(inputs), len(inputs) + len(self.point.spec.numbers))
         leaves = [np.broadcast_to(x, (count,)) if i in numbers else x for i, x in enumerate(call.leaves)]
         with op_errors(self.point.op.name):
-            trace = modes.trace_of(call.program, "graph", [rows[0] for rows in leaves], device)
-            return call.finish(modes.run(MappedProgram(call.program, trace), "graph", leaves, device))
+            program, leaves = self._program(call.program, leaves, [rows[0] for rows in leaves])
+            trace = modes.trace_of(program, "graph", [rows[0] for rows in leaves], device)
+            return call.finish(modes.run(MappedProgram(program, trace), "graph", leaves, device))
+
+    def _computed(self, call: Evaluation[dict[K, Array]]) -> dict[K, Array]:
+        if not self.precise:
+            return call.run()
+        with op_errors(self.point.op.name):
+            program, leaves = self._program(call.program, call.leaves, call.leaves)
+            return call.finish(modes.run(program, "graph", leaves, self.point.spec.device))
+
+    def _typed(self, values: Array, dtype: np.dtype[Any]) -> Array:
+        return np.asarray(values, precise_dtype(np.dtype(dtype)) if self.precise else dtype)
+
+    def _program(
+        self, program: Program, leaves: Sequence[Array], example: Sequence[Array]
+    ) -> tuple[Traceable, Sequence[Array]]:
+        """Return what computes a program at leaves like the example, and the leaves as it takes them."""
+        if not self.precise:
+            return program, leaves
+        narrow = [x.astype(DTYPES[dtype].numpy) for x, dtype in zip(example, program.leaf_dtypes, strict=True)]
+        trace = modes.trace_of(program, "graph", narrow, self.point.spec.device)
+        return PreciseProgram(program, trace), [x.astype(precise_dtype(x.dtype), copy=False) for x in leaves]
 
 
 def is_joinable(spec: Spec) -> bool:

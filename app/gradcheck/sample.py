@@ -1,6 +1,7 @@
 """Samples: the points where an op is checked, with directions, and the op's values there."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -12,14 +13,14 @@ from app.autodiff.point import Arrays, Point, blame_op
 from app.autodiff.random_rounding import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
-from app.gradcheck.graphs import has_narrowing_cast
+from app.gradcheck.graphs import has_narrow_floats, has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
 from app.runtime import modes
 from app.runtime.modes import Key, Trace
-from app.runtime.op_errors import op_errors
+from app.runtime.op_errors import expected_errors, op_errors
 from app.tensors.dtypes import DTYPES
 from ops import Array, Claim, Mode
 from pullback.gradcheck.noise import scaled
@@ -102,6 +103,35 @@ class Sample:
             return bool(self.values) and bool(self.rounding.bounds)
         except (OpFailed, Unprocessable):
             return False
+
+    @cached_property
+    def is_precise(self) -> bool:
+        """Whether the op, with a dtype narrower than float64 here or inside, is the same function in float64.
+
+        Numeric derivatives of that have far more digits.
+        """
+        is_narrow = rounding.eps(self.point.spec.dtype) > rounding.eps("float64")
+        if not is_narrow and not has_narrow_floats(self.trace):
+            return False
+        xs, dys = ({name: x[None] for name, x in leaves.items()} for leaves in (self.inputs, self.cotangents))
+        rows = Rows(self.point, lambda: None, precise=True)
+        with suppress(OpFailed, Unprocessable), expected_errors():
+            found = {("outputs", name): y for name, y in rows.forward(xs).items()}
+            if self.last != "outputs":
+                found |= {("gradients", name): dx for name, dx in rows.vjp(xs, dys).items()}
+            return all(self._is_near(key, value[0]) for key, value in found.items())
+        return False
+
+    def _is_near(self, key: Key, precise: Array) -> bool:
+        value = np.asarray(self.values[key], np.float64)
+        with np.errstate(invalid="ignore"):
+            is_near = np.abs(value - precise) <= self.error_bound(key, self.point.spec.dtype)
+        return bool(np.all(is_near | (value == precise) | (np.isnan(value) & np.isnan(precise))))
+
+    @property
+    def precise_dtype(self) -> str:
+        """The dtype in which the op can compute what a numeric derivative needs."""
+        return "float64" if self.is_precise else self.point.spec.dtype
 
     @cached_property
     def spreads(self) -> dict[str, dict[Key, Array]]:

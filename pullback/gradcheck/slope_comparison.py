@@ -15,13 +15,19 @@ SECOND_ESTIMATE = 1 / 8
 ONE_DIGIT = 0.5
 
 
-def estimate_twice(estimate: Callable[[Array], Slopes], scale: Array, analytic: Array, bar: Array) -> Slopes:
+def estimate_twice(
+    estimate: Callable[[Array], Slopes],
+    scale: Array,
+    analytic: Array,
+    bar: Array,
+    cheaper: Callable[[Array], Slopes] | None = None,
+) -> Slopes:
     """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
 
-    ``estimate(scale)`` returns the slopes whose largest steps are ``scale``. If the two estimates contradict each
-    other, neither proves anything.
+    ``estimate(scale)`` returns the slopes whose largest steps are ``scale``; a ``cheaper`` one may come first. If the
+    two estimates contradict each other, neither proves anything.
     """
-    first = estimate(scale)
+    first = (cheaper or estimate)(scale)
     with np.errstate(invalid="ignore"):
         right = np.abs(analytic - first.value) <= COVERAGE * first.error + bar
     doubtful = (usable_status(first) == Status.OK) & ~right

@@ -132,6 +132,8 @@ def compare_output(target: Target, subsample: Sample, output: str, comparisons: 
 
 def objective(target: Target, sample: Sample, weights: Arrays) -> Objective:
     """Return forward or the surrogate, with these weights of its outputs."""
-    is_surrogate = isinstance(sample.claim.first, Surrogate)
-    function = claim_rows(sample, 1) if is_surrogate else Rows(sample.point, target.checkpoint).forward
-    return Objective(function, sample.inputs, weights, sample.error_bounds("outputs", target.widest))
+    if isinstance(sample.claim.first, Surrogate):
+        bounds = sample.error_bounds("outputs", target.widest)
+        return Objective(claim_rows(sample, 1), sample.inputs, weights, bounds, target.widest)
+    rows, dtype = Rows(sample.point, target.checkpoint, precise=sample.is_precise), sample.precise_dtype
+    return Objective(rows.forward, sample.inputs, weights, sample.error_bounds("outputs", dtype), dtype)

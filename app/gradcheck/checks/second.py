@@ -122,13 +122,15 @@ def compare_x_slots(target: Target, subsample: Sample, comparisons: Mapping[str,
 
 def x_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample's cotangents, or the second surrogate, as a function of x."""
-    rows = Rows(sample.point, target.checkpoint)
+    if isinstance(sample.claim.second, Surrogate):
+        bounds = sample.error_bounds("gradients", target.widest)
+        return Objective(claim_rows(sample, 2), sample.inputs, sample.vectors, bounds, target.widest)
+    rows, dtype = Rows(sample.point, target.checkpoint, precise=sample.is_precise), sample.precise_dtype
 
     def vjp(inputs: Arrays) -> Arrays:
         return rows.vjp(inputs, _repeat(sample.cotangents, inputs))
 
-    function = claim_rows(sample, 2) if isinstance(sample.claim.second, Surrogate) else vjp
-    return Objective(function, sample.inputs, sample.vectors, sample.error_bounds("gradients", target.widest))
+    return Objective(vjp, sample.inputs, sample.vectors, sample.error_bounds("gradients", dtype), dtype)
 
 
 def compare_dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -139,13 +141,13 @@ def compare_dy_slots(target: Target, subsample: Sample, comparisons: Mapping[str
 
 def dy_objective(target: Target, sample: Sample) -> Objective:
     """Return the op's own vjp at the sample as a function of dy."""
-    rows = Rows(sample.point, target.checkpoint)
+    rows, dtype = Rows(sample.point, target.checkpoint, precise=sample.is_precise), sample.precise_dtype
 
     def vjp(moved: Arrays) -> Arrays:
         every = {**_repeat(sample.cotangents, moved), **moved}
-        return rows.vjp({}, {name: every[name].astype(dy.dtype) for name, dy in sample.cotangents.items()})
+        return rows.vjp({}, {name: every[name] for name in sample.cotangents})
 
-    return Objective(vjp, sample.cotangents, sample.vectors, sample.error_bounds("gradients", target.widest))
+    return Objective(vjp, sample.cotangents, sample.vectors, sample.error_bounds("gradients", dtype), dtype)
 
 
 def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
@@ -157,7 +159,10 @@ def _composite(target: Target, subsample: Sample, comparisons: Mapping[str, Comp
     results = composite(subsample.point, subsample.cotangents, subsample.vectors).run()
     # The bounds are those at dy = c; here dy = c y, and c times the jvp of v. y rounds, too.
     size, slots = (sum(_sizes(subsample, what, name) for name in subsample.cotangents) for what in ("outputs", "slots"))
-    of_outputs, of_gradients = _error_of_outputs(target, subsample), subsample.error_bounds("gradients", target.widest)
+    of_outputs, of_gradients = (
+        _error_of_outputs(subsample, target.widest),
+        subsample.error_bounds("gradients", target.widest),
+    )
     bounds = {
         name: 2 * size * bound
         + 2 * slots * of_gradients[name]
@@ -184,30 +189,30 @@ def _sizes(sample: Sample, what: str, name: str) -> Array:
     return sizes if sample.is_elementwise else np.asarray(sizes.max(initial=0.0))
 
 
-def _error_of_outputs(target: Target, sample: Sample) -> Array:
-    """Return the largest rounding error of the outputs: number by number for an elementwise op."""
-    bounds = [sample.error_bound(("outputs", name), target.widest) for name in sample.cotangents]
+def _error_of_outputs(sample: Sample, dtype: str) -> Array:
+    """Return the largest rounding error of the outputs in a dtype: number by number for an elementwise op."""
+    bounds = [sample.error_bound(("outputs", name), dtype) for name in sample.cotangents]
     return np.max(bounds, axis=0) if sample.is_elementwise else np.max([np.max(b, initial=0.0) for b in bounds])
 
 
 def _composite_objective(target: Target, sample: Sample) -> Objective:
     """Return the gradient of Σ c y²/2, which is the op's own vjp at dy = c y, as a function of x."""
-    rows = Rows(sample.point, target.checkpoint)
+    rows, dtype = Rows(sample.point, target.checkpoint, precise=sample.is_precise), sample.precise_dtype
 
     def vjp(moved: Arrays) -> Arrays:
         ys = rows.forward(moved)
         with np.errstate(invalid="ignore", over="ignore"):
             # The outputs of a subsample have its flat shape, as its cotangents do.
-            dys = {name: (c * ys[name].reshape(-1, *c.shape)).astype(c.dtype) for name, c in sample.cotangents.items()}
+            dys = {name: c * ys[name].reshape(-1, *c.shape) for name, c in sample.cotangents.items()}
         return rows.vjp(moved, dys)
 
     size = 2 * np.max([_sizes(sample, "outputs", name) for name in sample.cotangents], axis=0)
-    of_outputs = 2 * _error_of_outputs(target, sample)
+    of_outputs = 2 * _error_of_outputs(sample, dtype)
     bounds = {
         name: size * bound + of_outputs * np.abs(sample.values["gradients", name])
-        for name, bound in sample.error_bounds("gradients", target.widest).items()
+        for name, bound in sample.error_bounds("gradients", dtype).items()
     }
-    return Objective(vjp, sample.inputs, sample.vectors, bounds)
+    return Objective(vjp, sample.inputs, sample.vectors, bounds, dtype)
 
 
 def _repeat(values: Arrays, rows: Arrays) -> dict[str, Array]:

@@ -1,6 +1,7 @@
 """``tensorflow.python.eager.context``, private: what every call of a function passes to the runtime."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tensorflow.compat.v1 import ConfigProto
 
@@ -14,6 +15,8 @@ class _EagerContextThreadLocalData:
 class Context:
     _handle: object
     _thread_local_data: _EagerContextThreadLocalData
+    def add_function_def(self, fdef: Any) -> None: ...
+    def remove_function(self, name: str) -> None: ...
     @property
     def device_name(self) -> str | None: ...
     @property

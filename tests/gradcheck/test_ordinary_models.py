@@ -1,0 +1,94 @@
+"""Networks in float32, as their users write them: right ones pass, and one wrong layer fails, at every seed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from ops import Example, Op
+from tests.gradcheck.checking import failed, report
+
+CHECKS = ("derivative", "second", "sizes")
+
+
+@tf.custom_gradient
+def leaking_relu(x: Any) -> Any:
+    """Pass a hundredth of the cotangent where x < 0."""
+    return tf.nn.relu(x), lambda dy: tf.where(x > 0, dy, 0.01 * dy)
+
+
+@tf.custom_gradient
+def steep_tanh(x: Any) -> Any:
+    """Return a gradient that is too large by 1 %."""
+    y = tf.tanh(x)
+    return y, lambda dy: 1.01 * dy * (1 - y * y)
+
+
+class Model(NamedTuple):
+    """A network with an activation, in its right form and with one mistake in it."""
+
+    layers: Callable[[Any], Sequence[Any]]
+    shape: tuple[int, ...]
+    right: Any
+    wrong: Any
+
+
+MODELS = {
+    "classifier": Model(
+        lambda act: [layers.Dense(8, activation=act), layers.Dense(3, activation="softmax")], (4,), "relu", leaking_relu
+    ),
+    "regression": Model(lambda act: [layers.Dense(8, activation=act), layers.Dense(1)], (4,), "tanh", steep_tanh),
+    "two_layers": Model(
+        lambda act: [layers.Dense(8, activation=act), layers.Dense(6, activation=act), layers.Dense(2)],
+        (3,),
+        "relu",
+        leaking_relu,
+    ),
+    "image": Model(
+        lambda act: [layers.Conv2D(2, 3, activation=act), layers.MaxPooling2D(2), layers.Flatten(), layers.Dense(2)],
+        (6, 6, 1),
+        "relu",
+        leaking_relu,
+    ),
+    "normalised": Model(
+        lambda act: [layers.Dense(6), layers.BatchNormalization(), layers.Activation(act), layers.Dense(1)],
+        (4,),
+        "relu",
+        leaking_relu,
+    ),
+    "sequence": Model(
+        lambda act: [layers.GRU(3), layers.Dense(3, activation=act), layers.Dense(1)], (3, 2), "tanh", steep_tanh
+    ),
+}
+CASES = [(name, seed) for seed in range(5) for name in MODELS]
+
+
+def op_of(name: str, activation: Any) -> Op:
+    """Return the op of a network."""
+    keras.utils.set_random_seed(0)
+    model = MODELS[name]
+    network = keras.Sequential([keras.Input(model.shape), *model.layers(activation)])
+    x = np.random.default_rng(0).uniform(-1.5, 1.5, (2, *model.shape)).round(3).tolist()
+    return Op.from_keras(
+        network, name=name, summary="a network", batching="leading_axis", examples=(Example("two", {"x": x}),)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.share(15)
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_right_network_passes(name: str, seed: int) -> None:
+    document = report(op_of(name, MODELS[name].right), checks=CHECKS, seed=seed)
+    assert document["verdict"] == "pass", document["checks"]
+
+
+@pytest.mark.slow
+@pytest.mark.share(30)
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_network_with_one_wrong_layer_fails(name: str, seed: int) -> None:
+    document = report(op_of(name, MODELS[name].wrong), checks=CHECKS, seed=seed)
+    assert "derivative" in failed(document)
