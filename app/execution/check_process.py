@@ -184,6 +184,13 @@ class CheckProcess:
         self._end()
         self._messages.put_nowait(Dead(None))
 
+    async def ended(self) -> None:
+        """Wait until the process, which ``kill`` ends, has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOAD_S):
+                while not self.status:
+                    await self._messages.get()
+
     def close(self) -> None:
         """End the process, with a fork server that has not forked it in time; forget what it has noted."""
         self.kill()

@@ -6,11 +6,13 @@ HEALTH = "/health/"
 EXPLORER = "/explore"
 # The path of language models' tools, each of which has a scope.
 TOOLS = "/mcp"
+JOBS = "/v1/jobs"
 
 
 def scope_of(method: str, path: str) -> str:
     """Return the scope of a request, empty if its route asks for that of what the body names."""
-    if path == TOOLS:
+    # A key finds only its own jobs, of requests for which it had the scope.
+    if path in (TOOLS, JOBS) or path.startswith(f"{JOBS}/"):
         return ""
     if path == "/metrics":
         return "operate"

@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,9 @@ log = logging.getLogger("pullback")
 
 # How long a transaction waits for those of other processes, and how often the time is written.
 BUSY_S, WRITTEN_S = 10.0, 10.0
-FILE, ENDING = "jobs.sqlite3", ".worker"
+FILE, ENDING, RESERVE = "jobs.sqlite3", ".worker", "reserve"
+# To free an answer, SQLite writes a page of 4 KiB for each 400 of its pages.
+RESERVED = 2 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SETTINGS = """
 PRAGMA auto_vacuum = INCREMENTAL;
@@ -47,6 +49,7 @@ CREATE TABLE IF NOT EXISTS keys (
 CREATE UNIQUE INDEX IF NOT EXISTS by_idempotency ON jobs (key, idempotency) WHERE idempotency IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_state ON jobs (state, key, number);
 CREATE INDEX IF NOT EXISTS by_key ON jobs (key, number);
+CREATE INDEX IF NOT EXISTS by_worker ON jobs (worker, key) WHERE worker IS NOT NULL;
 CREATE INDEX IF NOT EXISTS by_end ON jobs (ends) WHERE ends IS NOT NULL;
 CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON jobs BEGIN
     INSERT INTO keys (key, jobs, bytes) VALUES (new.key, 1, new.size)
@@ -86,6 +89,7 @@ class Database:
         self._connection.executescript(_SETTINGS)
         self._connection.executescript(_SCHEMA)
         self.name = self._start_clock()
+        self.reserve()
 
     def close(self) -> None:
         """Leave the file."""
@@ -108,6 +112,30 @@ class Database:
         except sqlite3.Error as error:
             log.error("the store of jobs in %s cannot be used: %s", self._folder, error)
             raise Overloaded(f"jobs cannot be kept: {error}", retry_after_s=5) from None
+
+    def free(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Do ``work``, which frees something, in a transaction, also where the disk is full; raises as that."""
+        try:
+            with self.transaction() as db:
+                work(db)
+        except Overloaded:
+            reserve = self._folder / RESERVE
+            if not reserve.exists():
+                raise
+            reserve.unlink(missing_ok=True)
+            with self.transaction() as db:
+                work(db)
+
+    def reserve(self) -> None:
+        """Keep a part of the disk for ``free``, if there is room."""
+        path = self._folder / RESERVE
+        if path.exists():
+            return
+        try:
+            with path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVED)
+        except OSError:
+            path.unlink(missing_ok=True)
 
     def now(self) -> float:
         """Return the time of the store: the seconds that its machine has run since it was made."""

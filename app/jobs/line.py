@@ -186,8 +186,9 @@ class JobLine:
         """End the processes of jobs that another process of the service has cancelled."""
         claims = [claim for claim, _ in self._running.values()]
         for claim, still in zip(claims, await self.call(lambda store: store.running(claims)), strict=True):
-            if not still and claim.id in self._running:
-                self._running[claim.id][1].cancel()
+            # Once: it then waits for the end of the process.
+            if not still and claim.id in self._running and not (task := self._running[claim.id][1]).cancelling():
+                task.cancel()
 
     async def _tell(self) -> None:
         """Wake those that wait for jobs that have ended."""
@@ -201,6 +202,8 @@ class JobLine:
             await self._note(claim, await self._outcome(claim))
             self.ended += 1
         finally:
+            with suppress(Overloaded):
+                await self.call(lambda store: store.leave(claim))
             self._running.pop(claim.id, None)
             self._wake.set()
 

@@ -36,7 +36,7 @@ class JobProcesses:
         self._idle = list[CheckProcess]()
 
     async def run(self, claim: Claim, limit_s: float, most: int, follow: Follow) -> Answer:
-        """Return the answer to the request of a job; its process is ended if this is cancelled.
+        """Return the answer to the request of a job; its process has ended when this was cancelled.
 
         ``follow`` takes what comes before the answer.
 
@@ -51,6 +51,7 @@ class JobProcesses:
             answer, compute_s = await self._answer(process, until, most, follow)
         except BaseException:
             process.close()
+            await process.ended()
             raise
         finally:
             # Where it does not say what it has computed, it may have computed all the time.
@@ -87,6 +88,7 @@ class JobProcesses:
                     raise Overloaded("no process of jobs has started in time")
         except BaseException:
             process.close()
+            await process.ended()
             raise
 
     async def _answer(self, process: CheckProcess, until: float, most: int, follow: Follow) -> tuple[Answer, float]:

@@ -61,6 +61,7 @@ class JobStore:
                     " WHERE state = 'running' AND worker = ?",
                     [self._database.worker],
                 )
+                db.execute("UPDATE jobs SET worker = NULL WHERE worker = ?", [self._database.worker])
         finally:
             self._database.close()
             if self._is_own:
@@ -112,25 +113,39 @@ class JobStore:
         return state, None if found is None else Answer(found[0], read_headers(found[1]), found[2])
 
     def cancel(self, name: str, key: str) -> None:
-        """Cancel a job of a key that has not ended, and forget the answer of one that has; raises as ``states``."""
-        with self._database.transaction() as db:
+        """Cancel a job of a key that has not ended, and forget the answer of one that has; raises as ``states``.
+
+        A job that runs has its place until its process has ended: see ``leave``.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
             state = self._state(db, name, key)
             if state.state not in ENDED:
                 self._end(db, name, "cancelled")
             elif state.state != "cancelled":
                 self._expire(db, name)
 
+        self._database.free(work)
+
+    def leave(self, claim: Claim) -> None:
+        """Give back the place of a job that was cancelled, and whose process has ended."""
+        forget = "UPDATE jobs SET worker = NULL WHERE id = ? AND worker = ? AND state != 'running'"
+        self._database.free(lambda db: db.execute(forget, [claim.id, self._database.worker]))
+
     def claim(self, most: int) -> Claim | None:
         """Return a job that waits, which this process runs from now on, unless ``most`` of all processes run.
 
-        The keys take turns; the jobs of each come in their order.
+        The keys take turns; the jobs of each come in their order. A key leaves the last of several places to others.
         """
         with self._database.transaction() as db:
-            if db.execute("SELECT count(*) FROM jobs WHERE state = 'running'").fetchone()[0] >= most:
+            if db.execute("SELECT count(*) FROM jobs WHERE worker IS NOT NULL").fetchone()[0] >= most:
                 return None
             found = db.execute(
                 "SELECT (SELECT min(number) FROM jobs WHERE state = 'waiting' AND jobs.key = keys.key) AS first, key"
-                " FROM keys WHERE first IS NOT NULL ORDER BY turn, first LIMIT 1"
+                " FROM keys WHERE first IS NOT NULL AND (key = '' OR ? >"
+                " (SELECT count(*) FROM jobs WHERE worker IS NOT NULL AND jobs.key = keys.key))"
+                " ORDER BY turn, first LIMIT 1",
+                [max(1, most - 1)],
             ).fetchone()
             if found is None:
                 return None
@@ -230,16 +245,20 @@ class JobStore:
         database, dead = self._database, [name for name in self._database.workers() if self._database.is_dead(name)]
         with database.transaction() as db:
             database.save_time(db)
-            running = db.execute("SELECT id, worker FROM jobs WHERE state = 'running'").fetchall()
-            for name, worker in running:
+            places = db.execute("SELECT id, worker, state FROM jobs WHERE worker IS NOT NULL").fetchall()
+            for name, worker, state in places:
                 if worker in dead or (worker != database.worker and database.is_dead(worker)):
-                    self._again(db, name, "the service ended")
+                    if state == "running":
+                        self._again(db, name, "the service ended")
+                    else:
+                        db.execute("UPDATE jobs SET worker = NULL WHERE id = ?", [name])
             now = database.now()
             over = db.execute("SELECT id FROM jobs WHERE ends <= ? AND state != 'expired'", [now]).fetchall()
             for (name,) in over:
                 self._expire(db, name)
             db.execute("DELETE FROM jobs WHERE state = 'expired' AND ends <= ?", [now - self._bounds.kept_s])
         database.shrink()
+        database.reserve()
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs there are in each state, and the ``bytes`` that they take."""
@@ -277,8 +296,16 @@ class JobStore:
     def _end(self, db: sqlite3.Connection, name: str, state: str, error: str = "", size: int = 0) -> None:
         """Note the end of a job, and free its request."""
         [number] = db.execute(
-            "UPDATE jobs SET state = ?, worker = NULL, error = ?, ends = ?, size = ? WHERE id = ? RETURNING number",
-            [state, error or None, self._database.now() + self._bounds.kept_s, size + self._bounds.overhead, name],
+            "UPDATE jobs SET state = ?, worker = CASE ? WHEN 'cancelled' THEN worker END, error = ?, ends = ?, size = ?"
+            " WHERE id = ? RETURNING number",
+            [
+                state,
+                state,
+                error or None,
+                self._database.now() + self._bounds.kept_s,
+                size + self._bounds.overhead,
+                name,
+            ],
         ).fetchone()
         db.execute(_OF_REQUEST, [number])
         if state != "done":

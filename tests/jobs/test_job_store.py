@@ -4,9 +4,10 @@ import multiprocessing
 import os
 import resource
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,64 @@ def test_a_full_disk_refuses_jobs_and_loses_none(tmp_path: Path) -> None:
     process.start()
     process.join()
     assert process.exitcode == 0
+
+
+def test_a_key_leaves_the_last_place_to_others(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for _ in range(3):
+            store.add("alice", REQUEST)
+        assert store.claim(2) is not None
+        assert store.claim(2) is None
+        bob = store.add("bob", REQUEST).id
+        claim = store.claim(2)
+        assert claim is not None
+        assert claim.id == bob
+        assert store.claim(2) is None
+
+
+def test_the_place_of_a_cancelled_job_is_free_when_its_process_has_ended(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        name = store.add("", REQUEST).id
+        store.add("", REQUEST)
+        claim = store.claim(1)
+        assert claim is not None
+        store.cancel(name, "")
+        assert state_of(store, name) == "cancelled"
+        assert store.claim(1) is None
+        store.leave(claim)
+        assert store.claim(1) is not None
+
+
+def test_the_place_of_a_cancelled_job_is_free_when_the_service_was_killed(tmp_path: Path) -> None:
+    def cancel(store: JobStore) -> None:
+        name = store.add("", REQUEST).id
+        claimed(store)
+        store.cancel(name, "")
+
+    in_another_process(tmp_path, cancel)
+    with opened(tmp_path) as store:
+        store.add("", REQUEST)
+        assert store.claim(1) is None
+        store.sweep()
+        assert store.claim(1) is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
+def test_an_answer_can_be_freed_on_a_full_disk(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("may not mount a disk")
+    try:
+        with opened(tmp_path / "jobs", Bounds(10, 1 << 30, 1 << 30, 1000.0)) as store:
+            name = store.add("", REQUEST).id
+            store.finish(claimed(store), Answer(200, (), bytes(1 << 20)))
+            fill = (tmp_path / "fill").open("wb", buffering=0)
+            with fill, suppress(OSError):
+                while True:
+                    fill.write(bytes(1 << 12))
+            with pytest.raises(Overloaded):
+                store.add("", JobRequest("/", (), bytes(1 << 20)))
+            store.cancel(name, "")
+            with pytest.raises(Gone):
+                store.states([name], "")
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
