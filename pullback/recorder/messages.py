@@ -13,9 +13,15 @@ MAX_HEAD = 1 << 18
 MAX_BODY = 8 << 20
 """The most bytes of a body that are kept."""
 END_OF_HEAD = b"\r\n\r\n"
+HTTP_2 = b"PRI * HTTP/2"
+"""How a connection of HTTP/2 begins that was not agreed on in HTTP/1.1."""
 FIRST_FINAL = 200
 UNREAD = ("CONNECT", "HEAD")
 """The methods whose responses cannot be told from their heads alone."""
+
+
+class IsHttp2(Exception):
+    """A connection speaks HTTP/2."""
 
 
 @dataclass
@@ -126,7 +132,10 @@ class RequestReader:
         """The bytes that are left of a body whose length is known."""
 
     def feed(self, data: bytes) -> bytes:
-        """Read the next bytes; return those to pass on now. A head passes when all of it has come."""
+        """Read the next bytes; return those to pass on now. A head passes when all of it has come.
+
+        Raises ``IsHttp2``.
+        """
         passed: list[bytes] = []
         while data and self.is_readable:
             request = self._request
@@ -152,6 +161,8 @@ class RequestReader:
         """Return a head that is complete, and the bytes behind it."""
         before = len(request.head)
         request.head += data
+        if request.head.startswith(HTTP_2):
+            raise IsHttp2
         end = request.head.find(END_OF_HEAD, max(0, before - len(END_OF_HEAD))) + len(END_OF_HEAD)
         is_complete = end >= len(END_OF_HEAD)
         try:
@@ -162,14 +173,16 @@ class RequestReader:
             return (b"", b"") if len(request.head) <= MAX_HEAD else self._give_up(request)
         head, data = request.head[:end], request.head[end:]
         method = head.lstrip().partition(b" ")[0].decode("latin-1")
-        if method in UNREAD or not request.begins:
+        length = request.fields.get(b"content-length")
+        has_end = request.ends or length is not None or b"transfer-encoding" in request.fields
+        if method in UNREAD or not request.begins or not has_end:
             return self._give_up(request)
         request.exchange = self._begin(method, request.target.decode("latin-1"))
         request.exchange.is_encoded = b"content-encoding" in request.fields
         if request.ends:
             self._request = None
-        elif b"transfer-encoding" not in request.fields:
-            self._left = int(request.fields[b"content-length"])
+        elif length is not None and b"transfer-encoding" not in request.fields:
+            self._left = int(length)
         return self._host.sub(self._netloc, head, count=1), data
 
     def _take_chunks(self, request: _Request, data: bytes) -> None:

@@ -4,6 +4,7 @@ Each connection has a thread, which waits in the kernel: it wakes faster than an
 """
 
 import contextlib
+import logging
 import select
 import socket
 import ssl
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from http.client import responses
 from typing import Any
 
-from pullback.recorder.messages import Content, Exchange, RequestReader, ResponseReader, Room
+from pullback.recorder.messages import Content, Exchange, IsHttp2, RequestReader, ResponseReader, Room
 from pullback.recorder.streams import Lost, Pump, Stream, connected
 from pullback.urls import Url
 
@@ -30,6 +31,8 @@ BACKLOG = 256
 WAITING = 4
 """How many threads wait for connections at first, and at most after one has ended."""
 FAULTS = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -91,17 +94,21 @@ class Traffic:
         with self.lock:
             self._threads += 1
             self._waiting += 1
-        threading.Thread(target=self._accept, args=(listener,), name="relay", daemon=True).start()
+        try:
+            threading.Thread(target=self._accept, args=(listener,), name="relay", daemon=True).start()
+        except RuntimeError:  # the process has no further thread: connections wait for one that ends
+            with self.lock:
+                self._threads -= 1
+                self._waiting -= 1
 
     def _accept(self, listener: socket.socket) -> None:
         """Serve one connection after the other, while others wait for the next."""
         while self._listener is not None:
             try:
-                opened, _ = listener.accept()
+                link = Link(self, Stream(listener.accept()[0]))
             except OSError:
                 time.sleep(LINGER_S / 100)  # closed, or out of descriptors
                 continue
-            link = Link(self, Stream(opened))
             with self.lock:
                 self._waiting -= 1
                 is_full = len(self.links) >= self.most
@@ -111,10 +118,13 @@ class Traffic:
                 is_alone = not self._waiting and self._threads < self.most + MAX_REFUSED
             if is_alone:
                 self._start(listener)
-            if is_full:
-                link.refuse(503, f"expected at most {self.most} connections at a time, got more: close some")
-            else:
-                link.run()
+            try:
+                if is_full:
+                    link.refuse(503, f"expected at most {self.most} connections at a time, got more: close some")
+                else:
+                    link.run()
+            except Exception:
+                log.exception("a connection of the relay has failed")
             with self.lock:
                 self.links.discard(link)
                 if self._waiting >= WAITING:
@@ -139,10 +149,12 @@ class Traffic:
 
     def end(self, exchange: Exchange) -> None:
         """Count the end of an exchange that has its response."""
-        with self.lock:
-            self.seen(exchange)
-        exchange.drop()
-        self.leave(1)
+        try:
+            with self.lock:
+                self.seen(exchange)
+        finally:
+            exchange.drop()
+            self.leave(1)
 
     def leave(self, count: int) -> None:
         """Count requests that are no longer in flight."""
@@ -221,6 +233,12 @@ class Link:
         replies = Pump(server, application, _unchanged, self._see_reply, outlives=False)
         try:
             self._pump(requests, replies)
+        except IsHttp2:
+            is_first = not self._pending
+            self._give_up_reading()
+            if is_first:
+                self.refuse(505, "expected HTTP/1.1, got HTTP/2: curl has --http1.1 for that")
+            return
         except Lost as lost:
             if lost.stream is application:
                 server.close(is_reset=True)

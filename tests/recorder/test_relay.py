@@ -1,5 +1,6 @@
 """The relay passes every byte on as it is, in both directions, and says so when the server has gone."""
 
+import contextlib
 import http.client
 import socket
 import ssl
@@ -9,11 +10,12 @@ import time
 
 import pytest
 
-from pullback.recorder.messages import MAX_BODY, MAX_HEAD
+from pullback.recorder.messages import MAX_BODY, MAX_HEAD, Exchange
 from tests.http.test_tls import make_certificate
 from tests.patience import PATIENCE_S
 from tests.recorder.relays import Relay, answering, peer, read_all, relayed
 
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 POST = b"POST /Evaluate?a=1 HTTP/1.1\r\nHost: model\r\nX-Odd:   kept \r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (
@@ -240,6 +242,74 @@ def test_the_number_of_connections_is_bounded() -> None:
         with relay.connect() as again:
             again.sendall(POST)
             assert read_all(again) == OK
+
+
+GARBAGE = [
+    HTTP_2,
+    b"PRI / HTTP/1.1\r\n\r\n",
+    POST + HTTP_2,
+    bytes(50),
+    b"\xff\xfeGET",
+    b"SSH-2.0-x\r\n",
+    b"\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+    b"SOURCE / HTTP/1.1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: \r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 1" + 30 * b"0" + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+    b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+    b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n",
+    b"GET / HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: A\r\n\r\n",
+    b"GET http://[::1 HTTP/1.1\r\n\r\n",
+    b"GET /\xff HTTP/1.1\r\n\r\n",
+]
+
+
+def test_no_bytes_take_a_place_for_good() -> None:
+    def serve(connection: socket.socket, received: bytearray) -> None:
+        if connection.recv(1 << 16):
+            connection.sendall(OK)
+
+    with peer(serve) as server, relayed(server.url, most=8) as relay:
+        for _ in range(300 // len(GARBAGE) + 1):
+            for garbage in GARBAGE:
+                with relay.connect() as connection:
+                    connection.sendall(garbage)
+                    connection.shutdown(socket.SHUT_WR)
+                    assert b"503" not in read_all(connection)
+        with relay.connect() as connection:
+            connection.sendall(POST)
+            assert connection.recv(1 << 16) == OK
+        settle(relay)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 10])
+def test_http_2_is_answered_in_http_1(size: int) -> None:
+    with peer(answering(b"", OK)) as server, relayed(server.url) as relay:
+        with relay.connect() as connection:
+            # What follows the first words may meet a connection that is closed.
+            for i in range(0, len(HTTP_2) if size > 3 else 12, size):
+                connection.sendall(HTTP_2[i : i + size])
+            assert b"505" in (text := read_all(connection))
+            assert b"expected HTTP/1.1, got HTTP/2" in text
+        settle(relay)
+        assert relay.traffic.unread == 1
+
+
+def test_a_fault_of_the_relay_gives_the_place_back() -> None:
+    with peer(answering(POST, OK)) as server, relayed(server.url, most=2) as relay:
+
+        def seen(exchange: Exchange) -> None:
+            raise KeyError(exchange.target)
+
+        relay.traffic.seen = seen
+        for _ in range(5):
+            with relay.connect() as connection:
+                connection.sendall(POST)
+                with contextlib.suppress(ConnectionResetError):
+                    read_all(connection)
+            wait_for(lambda: not relay.traffic.links)
+        settle(relay)
 
 
 def test_many_connections_at_once() -> None:
