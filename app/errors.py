@@ -101,6 +101,13 @@ class PullbackError(Exception):
         }
 
 
+class Postponed(BaseException):
+    """The work cannot go on here, and starts again elsewhere or later: a message to who has started it, not an error.
+
+    It is no ``Exception``, so that code which reports whatever the functions of an op raise lets it pass.
+    """
+
+
 class CannotStart(Exception):
     """The service cannot start with its settings: an error for the operator, not for clients."""
 

@@ -62,6 +62,17 @@ LAYERS = (
     ("settings", "errors"),
 )
 LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+# What catches every exception and keeps ``Postponed`` too: it gives the exception to whoever waits for the work, leaves
+# the request to the general path, ends its process, or calls nothing but a function of NumPy.
+KEEPS_ALL = (
+    "app.autodiff.admission",
+    "app.execution.fork_server",
+    "app.execution.tickets",
+    "app.fast_path.fast_path",
+    "app.gradcheck.reference",
+    "app.runtime.forks",
+    "app.runtime.traces",
+)
 # The leaves of `app`, and the modules of `app` that each may import.
 LEAVES = {
     "app.errors": ("pullback.near_names",),
@@ -308,6 +319,28 @@ def private_tensorflow_has_a_reason(modules: Modules) -> list[str]:
     ]
 
 
+def what_is_postponed_passes(modules: Modules) -> list[str]:
+    """What catches every exception lets ``Postponed`` pass first, or raises it again."""
+    return [
+        f"{module}:{handler.lineno} keeps what is postponed"
+        for module, source in modules.items()
+        if within(module, ("app",)) and module not in KEEPS_ALL
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Try)
+        for before, handler in enumerate(node.handlers)
+        if {"BaseException", ""} & names_caught(handler)
+        and not any(isinstance(each, ast.Raise) and each.exc is None for each in ast.walk(handler))
+        and not any({"Postponed", "NotTraced"} & names_caught(each) for each in node.handlers[:before])
+    ]
+
+
+def names_caught(handler: ast.ExceptHandler) -> set[str]:
+    """Return the names of the exceptions that a clause catches, "" for all of them."""
+    if handler.type is None:
+        return {""}
+    return {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+
+
 def names_say_something(files: Files) -> list[str]:
     return [
         path
@@ -395,6 +428,8 @@ MODULE_RULES = [
     (no_import_cycles, {"app.a": "from app import b", "app.b": "import app.c", "app.c": "from app.a import f"}),
     (no_import_cycles, {"app.a": "from app import b", "app.b": "def f():\n    from app.a import f"}),
     (deferred_imports_are_declared, {"pullback.a": "def f():\n    import scipy"}),
+    (what_is_postponed_passes, {"app.a": "try:\n    f()\nexcept (A, BaseException) as e:\n    raise B from e"}),
+    (what_is_postponed_passes, {"app.a": "try:\n    f()\nexcept A:\n    pass\nexcept:\n    pass"}),
     (deferred_imports_are_declared, {"app.a": "import importlib\nimportlib.import_module(NAME)"}),
     (client_stands_alone, {"pullback.a": "def f():\n    from pullback.ops import load_page"}),
     (private_tensorflow_has_a_reason, {"app.a": "from tensorflow.python.eager import context"}),

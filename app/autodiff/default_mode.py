@@ -16,6 +16,7 @@ from app.autodiff.kept import Kept
 from app.autodiff.mode_trial import agrees
 from app.autodiff.programs import Program
 from app.autodiff.transforms import Transform
+from app.errors import Postponed
 from app.runtime.arithmetic import is_arithmetic
 from app.runtime.calculus import Graph
 from app.runtime.cancellation import uninterrupted
@@ -77,6 +78,8 @@ def _is_arithmetic(op: Op) -> bool:
             return False
         with uninterrupted(), JOURNAL.running(program, "xla", shown):
             return agrees(program)
+    except Postponed:
+        raise
     except BaseException:
         # The author's code may exit. Requests for the op report the error.
         log.debug("op %s cannot be traced", op.name, exc_info=True)

@@ -21,12 +21,13 @@ from app.autodiff.programs import Program, ShapeOf, program_of
 from app.autodiff.row_trial import ENDED, RowTrial
 from app.autodiff.symbolic_shapes import resolved_shape
 from app.autodiff.transforms import Transform
-from app.errors import PullbackError, wrong
+from app.errors import Postponed, PullbackError, wrong
+from app.runtime import cancellation
+from app.runtime.calculus import NotVectorized
 from app.runtime.modes import Key, KeyedArrays, present
 from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
 from app.runtime.refused import REFUSED, require_allowed
-from app.runtime.traces import NotTraced
 from ops import Array, OpFault, located
 
 Result = TypeVar("Result")
@@ -210,8 +211,10 @@ def compute(evaluations: Sequence[Evaluation[Any]], packing: Packing | None = No
         for each, found in zip(evaluations, results, strict=True):
             _check_shapes(each, found)
         packing.note(results[0])
-    except (PullbackError, NotTraced, NotPackable):
+    except (PullbackError, Postponed, NotPackable):
         raise
+    except NotVectorized:
+        return list(map(_one_by_one, evaluations))
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.
         node = _failing_node(first, error)
@@ -246,6 +249,21 @@ def _in_parts(evaluation: Evaluation[Any], count: int, rows: int) -> KeyedArrays
     return whole
 
 
+def _one_by_one(evaluation: Evaluation[Any]) -> KeyedArrays:
+    """Run each direction alone, and stack the results."""
+    *before, last = evaluation.seeds
+    parts = list[KeyedArrays]()
+    for i in range(len(next(iter(last.values())))):
+        cancellation.check()
+        seeds = (*before, {name: direction[i] for name, direction in last.items()})
+        parts += compute([replace(evaluation, seeds=seeds, batched=False)])
+    whole, level = parts[0], len(evaluation.transforms)
+    return {
+        key: np.stack([present(part[key]) for part in parts]) if key[0] == level and x is not None else x
+        for key, x in whole.items()
+    }
+
+
 def as_found(results: KeyedArrays) -> KeyedArrays:
     """Return the results unchanged: the ``finish`` of evaluations that need no other."""
     return results
@@ -261,7 +279,7 @@ def _failing_node(evaluation: Evaluation[Any], error: BaseException) -> str:
     named = replace(evaluation, point=replace(point, spec=spec))
     try:
         named.whole.run([named.leaves])
-    except NotTraced:
+    except Postponed:
         raise
     except BaseException as other:  # noqa: BLE001 - the op author's code may raise anything, or exit
         return node_of(other)

@@ -25,11 +25,13 @@ def declared(matrix: Matrix) -> Pattern | None:
         for names, every in zip(({*blocks}, {x for named in blocks.values() for x in named}), known, strict=True):
             if not names <= every:
                 raise ValueError(f"expected some of {', '.join(sorted(every))}, got {', '.join(sorted(names))}")
-        return _pattern(matrix, blocks)
+        row, column = _nonzeros(matrix, blocks)
+    # Outside the block: it runs the op.
+    return matrix.pattern(row, column)
 
 
-def _pattern(matrix: Matrix, blocks: Mapping[str, Mapping[str, Any]]) -> Pattern:
-    """Return the pattern of the blocks of the matrix; raise ``ValueError`` for numbers outside them."""
+def _nonzeros(matrix: Matrix, blocks: Mapping[str, Mapping[str, Any]]) -> tuple[Index, Index]:
+    """Return the rows and columns of nonzeros in the matrix; raise ``ValueError`` for numbers outside their blocks."""
     found: list[tuple[Index, Index]] = [(np.zeros(0, np.intp), np.zeros(0, np.intp))]
     for y, top, bottom in parts(matrix.of.rows):
         for x, left, right in parts(matrix.of.columns):
@@ -42,7 +44,7 @@ def _pattern(matrix: Matrix, blocks: Mapping[str, Mapping[str, Any]]) -> Pattern
                     np.ravel_multi_index((row, column), (bottom - top, right - left))
                     found.append((row.astype(np.intp) + top, column.astype(np.intp) + left))
     row, column = (np.concatenate(each) for each in zip(*found, strict=True))
-    return matrix.pattern(row, column)
+    return row, column
 
 
 def of_elementwise(matrix: Matrix) -> Pattern | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from app.errors import MAX_TEXT, Entry, OpFailed, clip, wrong
+from app.errors import MAX_TEXT, Entry, OpFailed, Postponed, PullbackError, clip, wrong
 from app.runtime.messages import text_of, without_paths
 from app.runtime.source_lines import author_line
 from app.tensors.casting import narrow
@@ -207,10 +207,13 @@ def number(value: float, dtype: str) -> Array:
 
 @contextmanager
 def blame_op(op: Op, what: str) -> Generator[None]:
-    """Report an exception from an op author's function as ``OpFailed``; ``InvalidInput`` passes through."""
+    """Report an exception from an op author's function as ``OpFailed``.
+
+    ``InvalidInput`` passes through, and what is no fault of the author.
+    """
     try:
         yield
-    except (InvalidInput, GeneratorExit):
+    except (InvalidInput, PullbackError, Postponed, GeneratorExit):
         raise
     except BaseException as error:
         log.warning("op %s: %s failed", op.name, what, exc_info=True)

@@ -22,7 +22,6 @@ from app.autodiff.row_draws import RowDraws
 from app.errors import DeadlinePassed, Overloaded
 from app.runtime import modes
 from app.runtime.modes import Key
-from app.runtime.traces import NotTraced
 from ops import Array
 
 log = logging.getLogger("pullback")
@@ -112,7 +111,7 @@ class RowTrial:
                 batches.compare()
         except _Apart as reason:
             return str(reason)
-        except (NotTraced, MemoryError, *ENDED):
+        except (MemoryError, *ENDED):
             raise
         except Exception as error:
             log.debug("op %s: the trial of its rows failed", self.point.op.name, exc_info=True)

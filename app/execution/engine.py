@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from app.autodiff.default_mode import default_mode
 from app.autodiff.derived import derived, known_derived, with_values
 from app.autodiff.evaluation import Evaluation
-from app.errors import NotFound, Overloaded, did_you_mean, too_late, wrong
+from app.errors import NotFound, Overloaded, Postponed, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
 from app.execution.check_limiter import CheckLimiter
@@ -42,7 +42,7 @@ Count: TypeAlias = Callable[[str, str], Counters]
 Result = TypeVar("Result")
 
 
-class NotAtHand(Exception):
+class NotAtHand(Postponed):
     """Something must be read or made first: an op, or values of parameters. ``make`` does it, for a key."""
 
     def __init__(self, owner: str, make: Callable[[str], object]) -> None:

@@ -21,7 +21,6 @@ from app.runtime.calculus import Graph, Tapes
 from app.runtime.messages import message_of
 from app.runtime.node_names import node_scope, node_text
 from app.runtime.source_lines import author_line
-from app.runtime.traces import NotTraced
 from ops import Attrs, Op, OpFault, Tensor
 
 
@@ -100,7 +99,7 @@ class Composition:
                     outputs = _call(each, values, attrs, each.dtype or dtype)
             except OpFault as fault:
                 raise fault.within(node_text(node.name, node.op.name)) from None
-            except (tf.errors.OpError, PullbackError, NotTraced):
+            except (tf.errors.OpError, PullbackError):
                 raise
             except Exception as error:
                 subject, kind, name = node_text(node.name, node.op.name), type(error).__name__, node.op.name

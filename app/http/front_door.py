@@ -7,7 +7,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import InternalError, Overloaded, PullbackError
+from app.errors import InternalError, Overloaded, Postponed, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.audit import Audit
@@ -91,7 +91,7 @@ class FrontDoor:
             await self._fail(
                 request, Overloaded("the service is shutting down and cannot finish this request: try again")
             )
-        except Exception:
+        except (Exception, Postponed):
             logger.exception("request %s failed", request.id.decode())
             await self._fail(request, InternalError(FAULT))
         finally:

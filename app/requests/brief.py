@@ -8,6 +8,7 @@ import asyncio
 import time
 
 from app.autodiff.kept import Kept
+from app.errors import Postponed
 from app.runtime.traces import NotTraced
 from ops import Op
 
@@ -15,7 +16,7 @@ from ops import Op
 BRIEF_CPU_S, BRIEF_S = 1.5e-3, 2e-2
 
 
-class NotBrief(Exception):
+class NotBrief(Postponed):
     """This read may take long, and must not run on the event loop; ``owner`` is that of the op."""
 
     def __init__(self, owner: str) -> None:

@@ -22,7 +22,6 @@ from app.errors import DeadlinePassed, Loc, Overloaded, PullbackError, wrong
 from app.execution.calls import Portioned, Work
 from app.requests.result_rows import Rows, leaves_of
 from app.runtime.cancellation import Checkpoint
-from app.runtime.traces import NotTraced
 from ops import Array
 
 # How long a portion lasts, but for the call that it is in: others have their turns in between.
@@ -224,8 +223,6 @@ class AtPoints(Portioned):
             axes = len(self.shape)
             point, work = self._bind([np.zeros(x.shape[axes:], x.dtype) for x in self.tensors.values()])
             found = work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
-        except NotTraced:
-            raise
         except PullbackError as error:
             message = f"no points, and a point of zeros does not show the shapes of the results: {error.sentence()}"
             raise wrong(("inputs",), message, expected="at least one point", got="0") from None

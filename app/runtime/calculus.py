@@ -14,6 +14,7 @@ import tensorflow as tf
 # Private, because the public API registers gradients and never removes them.
 from tensorflow.python.framework.ops import gradient_registry
 
+from app.errors import PullbackError
 from app.runtime import cancellation, slice_gradient, vectorization
 from app.runtime.dense_cotangents import CUSTOM_GRADIENT
 from ops import Tensor
@@ -23,6 +24,10 @@ _ATTRIBUTE = "_gradient_op_type"
 
 Gradients: TypeAlias = list[Tensor | None]
 Pullback: TypeAlias = Callable[[Sequence[Tensor] | None], Gradients]
+
+
+class NotVectorized(Exception):
+    """TensorFlow cannot convert a kernel of a pullback to one for many directions: apply it to each of them alone."""
 
 
 class Tapes:
@@ -88,9 +93,9 @@ class Graph:
         return lambda dys: list(map(dense, gradients(grad_ys=None if dys is None else list(dys)), xs))
 
     def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
-        """Vectorise over the directions (pfor), so that the primal work is done once."""
+        """Vectorise over the directions (pfor), so that the primal work is done once; raises ``NotVectorized``."""
         present: list[int] = []
-        width = 0
+        width = -1
 
         def one(rows: Sequence[Tensor]) -> list[Tensor]:
             nonlocal width
@@ -101,7 +106,14 @@ class Graph:
             return [gradient for gradient in found if gradient is not None] or [rows[0]]
 
         vectorization.correct()
-        stacked = tf.vectorized_map(one, list(directions))
+        try:
+            stacked = tf.vectorized_map(one, list(directions))
+        except PullbackError:
+            raise
+        except Exception as error:
+            if width < 0:  # the pullback itself has failed
+                raise
+            raise NotVectorized(str(error)) from None
         return [stacked[present.index(i)] if i in present else None for i in range(width)]
 
 

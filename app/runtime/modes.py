@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
+from app.errors import Postponed
 from app.runtime import (
     complex_gradients,
     complex_roots,
@@ -23,7 +24,7 @@ from app.runtime import (
     variable_arguments,
 )
 from app.runtime.arithmetic import is_bounded
-from app.runtime.calculus import Calculus, Graph, Tapes, forget_gradients
+from app.runtime.calculus import Calculus, Graph, NotVectorized, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.cut_traces import Cut
 from app.runtime.functions import Bounded, Function, unoptimized
@@ -326,6 +327,8 @@ def _new_trace(
                 kernels = kernel_trial.untried(trace.graph_def)
                 eagerly, has_directions = partial(_run_eagerly, program), not traits.has_few_shapes
                 kernel_trial.compare(kernels, leaves, trace, eagerly, has_directions=has_directions)
+        except Postponed:
+            raise
         except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything
             failure = limits.stopped or _clearest_error(error, program, leaves, device)
             keep_author_line(failure)
@@ -347,6 +350,8 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
     For example, if a gradient function returns the Python int 0, the graph's error does not name the function. What a
     graph cannot read from outside, a graph function names. An op that runs eagerly may have asked for a static shape.
     """
+    if isinstance(error, NotVectorized):
+        return error
     explanation = error
     try:
         if is_capture_fault(error):
@@ -358,6 +363,8 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
             explanation = static_shape_fault(error) or error
     except OpFault as fault:
         explanation = fault
+    except Postponed:
+        raise
     except BaseException as other:  # noqa: BLE001 - the op author's code may raise anything
         # Any other error of eager mode explains no more than the error of the trace.
         explanation = other if is_capture_fault(error) else error

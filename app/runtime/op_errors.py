@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from app.errors import DeadlinePassed, Entry, OpFailed, PullbackError, Unprocessable, wrong
+from app.errors import DeadlinePassed, Entry, OpFailed, Postponed, PullbackError, Unprocessable, wrong
 from app.runtime.messages import XLA, message_of, text_of
 from app.runtime.node_names import node_of
 from app.runtime.page_state import variable_fault_in
 from app.runtime.source_lines import author_line
-from app.runtime.traces import NotTraced
 from ops import OpFault
 
 log = logging.getLogger("pullback")
@@ -84,7 +83,7 @@ def op_errors(op: str) -> Generator[None]:
     """Inside this block, raise the ``converted`` errors of an op."""
     try:
         yield
-    except (PullbackError, NotTraced, GeneratorExit):
+    except (PullbackError, Postponed, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - the op author's code may raise anything, or exit
         # A failed trace is kept, and the traceback would keep the tensors of the request alive.

@@ -22,7 +22,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
-from app.errors import DeadlinePassed, Overloaded, PullbackError, too_late
+from app.errors import DeadlinePassed, Overloaded, Postponed, PullbackError, too_late
 from app.runtime import cancellation
 from app.runtime.trace_entry import BACKGROUND_S, Entry, TraceKey, traced
 from app.runtime.trace_limits import TooManyNodes
@@ -49,7 +49,7 @@ Make: TypeAlias = Callable[[WhyOver, Callable[[], XlaSession]], Any]
 log = logging.getLogger("pullback")
 
 
-class NotTraced(Exception):
+class NotTraced(Postponed):
     """A trace is missing, and this thread must not wait until it is made."""
 
 
@@ -174,6 +174,8 @@ class Traces:
         match error:
             case DeadlinePassed():
                 self.stopped["deadline"] += 1
+                self._forget(key, entry)
+            case Postponed():
                 self._forget(key, entry)
             case Overloaded():
                 self.stopped["time"] += 1

@@ -53,9 +53,9 @@ def test_a_right_declaration_passes() -> None:
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [
-        (only_the_diagonal, "a random product"),
-        (without_the_last, "a random product"),
-        (lambda dims: {}, "a random product"),
+        (only_the_diagonal, "product of the jacobian"),
+        (without_the_last, "product of the jacobian"),
+        (lambda dims: {}, "product of the jacobian"),
         (lambda dims: {"y": {"x": ([dims["n"]], [0])}}, "sparsity raised"),
         (lambda dims: {"z": {}}, "expected some of y"),
         (lambda dims: {"y": {"x": ([0], [0, 1])}}, "sparsity raised"),
