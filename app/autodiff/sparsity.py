@@ -2,13 +2,14 @@
 
 import hashlib
 import math
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.autodiff.coloring import Index, ManyColors, distance_two, star
 from app.autodiff.derivatives import Absent
@@ -62,6 +63,16 @@ class Pattern:
         return hashlib.sha256(b"\0".join((about, *wide))).hexdigest()[:DIGITS]
 
     @property
+    def is_full(self) -> bool:
+        """Whether every number of the matrix may be a nonzero."""
+        return len(self.row) == self.of.shape[0] * self.of.shape[1]
+
+    @property
+    def places(self) -> Index:
+        """The places of the nonzeros in the matrix, in row-major order."""
+        return self.row * max(1, self.of.shape[1]) + self.column
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether the transposed matrix has the same pattern."""
         if self.of.rows != self.of.columns:
@@ -78,24 +89,38 @@ class Pattern:
 def pattern(of: Subject, row: Index, column: Index, absent: Mapping[tuple[str, str], Absent]) -> Pattern:
     """Return the pattern of nonzeros in any order, some of them perhaps more than once."""
     width = max(1, of.shape[1])
-    row, column = np.divmod(np.unique(row.astype(np.intp) * width + column), width)
+    # Not np.unique: it holds the interpreter's lock for many times as long as it takes to sort.
+    places = np.sort(row.astype(np.intp) * width + column)
+    row, column = np.divmod(places[np.append(True, places[1:] != places[:-1])[: len(places)]], width)
     return Pattern(of, row, column, absent)
 
 
 @dataclass(frozen=True, eq=False)
 class Sparsity:
-    """A pattern with its coloring.
+    """A pattern with a coloring of it, or of a ``wider`` one.
 
     ``colors`` has the color of each row, or of each column for a coloring of ``columns``. A product with the sum of the
     unit directions of one color is a line of the compressed matrix: that of ``color``, at the position ``at``, has each
-    nonzero.
+    nonzero of the wider pattern. These must be zero outside of ``pattern``. ``use`` is that of the matrices which have
+    no nonzero outside of the wider pattern at any point, ``None`` if that is not known.
     """
 
     pattern: Pattern
+    wider: Pattern
     kind: Kind
     colors: Index
     color: Index
     at: Index
+    use: Hashable = None
+
+    @cached_property
+    def inside(self) -> NDArray[np.bool_] | None:
+        """Which nonzeros of the wider pattern are in the pattern, ``None`` for all of them."""
+        if self.pattern is self.wider:
+            return None
+        inside = np.zeros(len(self.wider.row), np.bool_)
+        inside[np.searchsorted(self.wider.places, self.pattern.places)] = True
+        return inside
 
     @property
     def products(self) -> int:
@@ -105,7 +130,17 @@ class Sparsity:
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
-        return sum(x.nbytes for x in (self.pattern.row, self.pattern.column, self.colors, self.color, self.at))
+        patterns = {self.pattern, self.wider}
+        own = sum(x.nbytes for x in (self.colors, self.color, self.at))
+        return own + sum(each.row.nbytes + each.column.nbytes for each in patterns)
+
+
+def covered(pattern: Pattern, other: Pattern, checkpoint: Checkpoint, *, has_columns: bool) -> Sparsity:
+    """Return a pattern with a coloring of the nonzeros of both; raises as ``colored``."""
+    joined = pattern.joined(other)
+    if len(joined.row) == len(pattern.row):
+        return colored(pattern, checkpoint, has_columns=has_columns)
+    return replace(colored(joined, checkpoint, has_columns=has_columns), pattern=pattern)
 
 
 def colored(pattern: Pattern, checkpoint: Checkpoint, *, has_columns: bool) -> Sparsity:
@@ -134,7 +169,7 @@ def by_rows(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
     """Return a pattern with a coloring of its rows; raises ``Unprocessable`` where it has too many colors."""
     with _few_colors(pattern):
         colors = distance_two(pattern.row, pattern.column, *pattern.of.shape, checkpoint)
-    return Sparsity(pattern, "rows", colors, colors[pattern.row], pattern.column)
+    return Sparsity(pattern, pattern, "rows", colors, colors[pattern.row], pattern.column)
 
 
 def _by_columns(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
@@ -142,7 +177,7 @@ def _by_columns(pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
     order = np.lexsort((row, column))
     with _few_colors(pattern):
         colors = distance_two(column[order], row[order], columns, rows, checkpoint)
-    return Sparsity(pattern, "columns", colors, colors[column], row)
+    return Sparsity(pattern, pattern, "columns", colors, colors[column], row)
 
 
 @contextmanager
@@ -160,11 +195,12 @@ def _of_star(pattern: Pattern, colors: Index) -> Sparsity:
     """Return where each nonzero is alone in the compressed matrix: at its own place, or at that of its transpose."""
     row, column = pattern.row, pattern.column
     place = colors[row] * len(colors) + column
-    _, inverse, counts = np.unique(place, return_inverse=True, return_counts=True)
-    is_alone = counts[inverse] == 1
-    return Sparsity(
-        pattern, "star", colors, np.where(is_alone, colors[row], colors[column]), np.where(is_alone, column, row)
-    )
+    order = np.argsort(place, kind="stable")
+    is_first = np.append(True, np.diff(place[order]) != 0)[: len(place)]
+    is_alone = np.empty(len(place), np.bool_)
+    is_alone[order] = is_first & np.append(is_first[1:], True)[: len(place)]
+    color, at = np.where(is_alone, colors[row], colors[column]), np.where(is_alone, column, row)
+    return Sparsity(pattern, pattern, "star", colors, color, at)
 
 
 def size(shapes: Shapes) -> int:

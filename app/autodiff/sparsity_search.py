@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.autodiff.all_branches import UnknownBranches
 from app.autodiff.coloring import Index, ManyColors, distance_two
 from app.autodiff.sparse_matrices import Floats, Matrix
 from app.autodiff.sparsity import Pattern
@@ -32,20 +33,49 @@ FEW = 64
 
 
 def find(matrix: Matrix, checkpoint: Checkpoint) -> Pattern:
-    """Return where a matrix may have nonzeros; raises ``Unprocessable`` if they are too many, or not finite."""
+    """Return where a matrix may have nonzeros at this point.
+
+    Raises ``Unprocessable`` if they are too many, or not finite.
+    """
     if not all(matrix.shape):
         return matrix.pattern(np.zeros(0, np.intp), np.zeros(0, np.intp))
     try:
-        marked = _Search(matrix, np.nan, checkpoint).pairs()
+        marked = _marked(matrix, checkpoint)
     except (Unprocessable, OpFailed):
         marked = None
-    if marked is not None and 2 * len(marked[0]) < matrix.shape[0] * matrix.shape[1]:
-        return matrix.pattern(*marked)
-    return matrix.pattern(*_Search(matrix, None, checkpoint).pairs())
+    return matrix.pattern(*(marked or _Search(matrix, None, checkpoint).pairs()))
+
+
+def find_in_all_branches(matrix: Matrix, checkpoint: Checkpoint) -> Pattern | None:
+    """Return where a matrix of this use may have nonzeros at any point, ``None`` if that is not known, or most of it.
+
+    Raises ``Unprocessable`` if they are too many, or not finite here, and ``OpFailed``.
+    """
+    if not all(matrix.shape):
+        return find(matrix, checkpoint)
+    try:
+        marked = _marked(matrix.all_branches, checkpoint)
+    except UnknownBranches:
+        return None
+    return marked and matrix.pattern(*marked)
+
+
+def _marked(matrix: Matrix, checkpoint: Checkpoint) -> Pairs | None:
+    """Return the nonzeros that NaN finds, ``None`` where it passes almost everything; raises as ``_Search.pairs``."""
+    try:
+        found = _Search(matrix, np.nan, checkpoint).pairs()
+    except _TooMany:
+        return None
+    return found if 2 * len(found[0]) < matrix.shape[0] * matrix.shape[1] else None
 
 
 class _TooMany(Exception):
-    """Too many blocks have a column in common."""
+    """Too many blocks have a column in common; ``are_most`` is whether most blocks have most columns."""
+
+    def __init__(self, pairs: int, all_pairs: int) -> None:
+        """Take how many pairs of a block and a column there are, and how many there could be."""
+        super().__init__()
+        self.are_most = 2 * pairs > all_pairs
 
 
 class _Search:
@@ -56,7 +86,10 @@ class _Search:
         self._rng = np.random.default_rng()
 
     def pairs(self) -> Pairs:
-        """Return the nonzeros, from few products of rows or of columns if possible."""
+        """Return the nonzeros, from few products of rows or of columns if possible.
+
+        Raises ``_TooMany`` where a mark passes almost everything.
+        """
         matrix = self._matrix
         rows, columns = matrix.shape
         if self._marked(matrix.left(np.zeros((1, rows)))).any():
@@ -64,14 +97,16 @@ class _Search:
             raise wrong(("inputs",), message, expected="finite derivatives", got="NaN or Infinity")
         try:
             return self._of_lines(matrix.left, rows, columns, FEW)
-        except _TooMany:
-            pass
+        except _TooMany as error:
+            many = error
         if matrix.push is not None:
             try:
                 column, row = self._of_lines(matrix.right, columns, rows, FEW)
                 return row, column
-            except _TooMany:
-                pass
+            except _TooMany as error:
+                many = error
+        if self._value is not None and many.are_most:
+            raise many
         return self._of_lines(matrix.left, rows, columns, None)
 
     def _of_lines(self, multiply: Multiply, lines: int, others: int, most: int | None) -> Pairs:
@@ -88,14 +123,14 @@ class _Search:
             colors = self._colors(pairs, len(ids), others)
             products = lines if colors is None else PARTS * (int(colors.max()) + 1)
             if most is not None and products > most:
-                raise _TooMany
+                raise _TooMany(len(pairs[0]), len(ids) * others)
             if colors is None or products >= lines:
                 return self._each_line(multiply, lines)
             part = (np.arange(len(left)) - first[block]) * PARTS // sizes[block]
             marked = self._products(multiply, colors[block] * PARTS + part, left, lines, products)
             pairs = self._divided(marked, pairs, colors)
             block = block * PARTS + part
-            is_used = np.isin(block, pairs[0])
+            is_used = np.searchsorted(pairs[0], block, "right") > np.searchsorted(pairs[0], block)
             left, block = left[is_used], block[is_used]
 
     def _colors(self, pairs: Pairs, blocks: int, others: int) -> Index | None:

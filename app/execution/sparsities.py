@@ -1,6 +1,7 @@
 """The sparsities of a process: a cache, bounded in bytes, of patterns with their colorings."""
 
 import re
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from app.execution import keyed_cache
 from app.execution.keyed_cache import KeyedCache
 
 LIMIT = 128 << 20
+# Of how many uses it is noted that their nonzeros must be searched at each point.
+UNKNOWN = 4096
 _NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 
@@ -28,6 +31,18 @@ class Sparsities(KeyedCache[Held]):
         """Start empty."""
         super().__init__(limit)
         self._of_uses = dict[tuple[str, Hashable], Held]()
+        self._unknown = OrderedDict[Hashable, None]()
+
+    def is_unknown(self, use: Hashable) -> bool:
+        """Return whether it is known that nobody knows which nonzeros a use has at every point."""
+        return use in self._unknown
+
+    def note_unknown(self, use: Hashable) -> None:
+        """Note that nobody knows which nonzeros a use has at every point."""
+        with self._lock:
+            self._unknown[use] = None
+            if len(self._unknown) > UNKNOWN:
+                self._unknown.popitem(last=False)
 
     def keep(self, sparsity: Sparsity, key: str, use: Hashable) -> bool:
         """Keep a sparsity as the last one for a use; return whether there is room for it."""

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.autodiff import matrices as matrices_of
 from app.autodiff.binding import bind
 from app.autodiff.sparse_matrices import Matrix, Missed, hessian, jacobian, nonzeros
 from app.autodiff.sparsity import Subject, by_rows, colored, pattern
@@ -166,6 +167,48 @@ def test_a_coloring_that_takes_much_memory_is_refused():
     with pytest.raises(Unprocessable, match="too many"):
         colored(both, go_on, has_columns=True)
     assert colored(replace(both, of=second), go_on, has_columns=False).products == 2
+
+
+def test_an_input_without_numbers_has_no_nonzeros():
+    matrix = hessian(at(op_of(lambda x, m: x + tf.linalg.matvec(m, x)), np.zeros((0, 0))), ("x",), None)
+    assert matrix.left(np.zeros((3, 0))).shape == (3, 0)
+    assert len(find(matrix, go_on).row) == 0
+
+
+def narrow(x: tf.Tensor, m: tf.Tensor) -> tf.Tensor:
+    """A band that is computed in float32, whatever the dtype."""
+    return tf.cast(tf.linalg.matvec(tf.cast(m, tf.float32), tf.cast(x, tf.float32)), x.dtype)
+
+
+def test_what_rounds_inside_is_verified_by_its_own_rounding():
+    m = np.diag(np.linspace(1, 2, 200)) + np.diag(np.linspace(0.1, 0.7, 199), 1)
+    matrix = jacobian(at(op_of(narrow), m), ("y",), ("x",))
+    sparsity = colored(find(matrix, go_on), go_on, has_columns=True)
+    for _ in range(20):
+        nonzeros(matrix, sparsity, go_on)
+
+
+def test_a_kernel_that_takes_no_axis_of_directions_runs_one_by_one():
+    # TensorFlow's vectorisation has no converter for the second order of its branches.
+    op = Op(
+        name="exponential",
+        summary="an op for a test",
+        doc="y = exp(x)",
+        function=tf.linalg.expm,
+        inputs=(Input("x", dtypes=FLOATS[:2], shape=("n", "n")),),
+        outputs=(Output("y", dtypes=FLOATS[:2], shape=("n", "n")),),
+        source="a test",
+        examples=(Example("one", {"x": [[1.0]]}),),
+    )
+    limits: dict[str, Any] = {"mode": "graph", "device": "/device:CPU:0", "max_elements": 1 << 20}
+    x = np.array([[0.3, 0.2], [0.1, 0.45]])
+    dense = [
+        matrices_of.hessian(
+            bind(op, {"x": x.tolist()}, {}, "float64", decode, **limits | {"mode": mode}), ("x",), None, go_on
+        )
+        for mode in ("graph", "eager")
+    ]
+    np.testing.assert_allclose(dense[0]["x"]["x"], dense[1]["x"]["x"], rtol=1e-12)
 
 
 def test_what_has_no_room_is_not_kept():

@@ -148,6 +148,13 @@ def test_an_elementwise_op_has_diagonals(client: httpx.Client):
     assert (found["shape"], found["indptr"]["data"]) == ([0, 0], [0])
 
 
+def test_a_declared_sparsity_needs_no_trace_before(plugged: httpx.Client):
+    # The first request for the op in this service: its programs are traced on another thread, where it starts again.
+    at = {"inputs": {"x": X.tolist()}}
+    found = ask(plugged, "declared_band", "jacobian", **at, sparse="csr")
+    assert agrees(found["jacobian"], ask(plugged, "declared_band", "jacobian", **at)["jacobian"]) == 2 * N
+
+
 @pytest.mark.parametrize(
     ("operation", "body", "detail"),
     [

@@ -19,7 +19,7 @@ from app.requests.answering import Reply
 from app.requests.brief import Reading
 from app.requests.fields import validated
 from app.requests.plans import Operation, Plans
-from app.requests.sparse import SparsityOf, of_pattern
+from app.requests.sparse import SparsityOf
 from app.routes.native.derivatives import Format, FormatsHandler, operation_route
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
@@ -71,8 +71,8 @@ class SparsityHandler(FormatsHandler):
             if given is None:
                 sparsity, _ = kept.found(matrix, checkpoint)
             else:
-                sparsity = _verified(matrix, pattern_of(matrix, given), checkpoint)
-            return sparsity, kept.keep(sparsity)
+                sparsity = _verified(kept, matrix, pattern_of(matrix, given), checkpoint)
+            return sparsity, kept.keep(matrix, sparsity)
 
         def write(result: tuple[Sparsity, str | None]) -> Reply:
             sparsity, name = result
@@ -82,9 +82,9 @@ class SparsityHandler(FormatsHandler):
         return Call(self.op.owner, plan.spec, work, True, write, self.counters)
 
 
-def _verified(matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
+def _verified(kept: SparsityOf, matrix: Matrix, pattern: Pattern, checkpoint: Checkpoint) -> Sparsity:
     try:
-        return of_pattern(matrix, pattern, checkpoint)[0]
+        return kept.of_pattern(matrix, pattern, checkpoint)[0]
     except Missed as error:
         message = f"the pattern misses a nonzero: {error}"
         raise wrong(("pattern",), message, expected="every nonzero", got=f"{len(pattern.row)} nonzeros") from None

@@ -1,0 +1,172 @@
+"""Products in which NaN reaches whatever it may reach at any point: through all branches of every choice by values.
+
+The vjp of ``tf.where``, ``tf.maximum`` or ``tf.nn.relu`` passes a direction on where a condition holds. Here it passes
+everywhere: while the pullback of the directions is built, each elementwise kernel that a direction enters is replaced
+by the sum of its operands that depend on directions. Kernels that move, add and multiply numbers pass NaN as they are.
+Where a direction enters any other kernel, such as a sort, a branch or an index that is computed, nothing is known.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+# Private, because no public function replaces the outputs of operations while a graph is built.
+from tensorflow.python.framework import op_callbacks
+
+from app.autodiff.evaluation import Evaluation
+from app.autodiff.programs import Program
+from app.runtime.calculus import Calculus, Gradients, Graph, Pullback
+from app.runtime.inlining import inlined
+from app.runtime.modes import Key, Results, Traits, run
+from app.runtime.op_errors import expected_errors, op_errors
+from app.runtime.reach import ELEMENTWISE, OF_SHAPES, numbers_of
+from app.runtime.trace_entry import Reference
+from ops import Array, Tensor
+
+Result = TypeVar("Result")
+# The key of the result that says whether every kernel is known.
+IS_KNOWN: Key = ("is known", "")
+
+
+class UnknownBranches(Exception):
+    """A direction enters a kernel that may choose by values."""
+
+
+def run_in_all_branches(evaluation: Evaluation[Result]) -> Result:
+    """Run a batched evaluation so that a NaN in its directions reaches all that it may reach at any point.
+
+    Raises ``UnknownBranches``, and as ``Evaluation.run``.
+    """
+    op, device = evaluation.point.op, evaluation.point.spec.device
+    if "graph" not in op.modes:
+        raise UnknownBranches
+    with op_errors(op.name), expected_errors():
+        results = run(AllBranches(evaluation.program), "graph", evaluation.leaves, device)
+    if not results.pop(IS_KNOWN):
+        raise UnknownBranches
+    return evaluation.finish(results)
+
+
+@dataclass(frozen=True)
+class AllBranches:
+    """A batched program whose last pullback passes its directions through all branches."""
+
+    program: Program
+
+    @property
+    def reference(self) -> Reference:
+        """That of the program."""
+        return self.program.reference._replace(kind="all branches")
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the program, which runs a few times."""
+        return self.program.traits._replace(is_optimized=False)
+
+    @property
+    def op_name(self) -> bytes:
+        """That of the program."""
+        return self.program.op_name
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return the leaves of the program as text."""
+        return self.program.describe(leaves)
+
+    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Return the program's results, and whether every kernel on the way of a direction is known."""
+        del calculus
+        followed = _Followed()
+        with inlined():
+            results = self.program.build(followed, leaves)
+        return {**results, IS_KNOWN: tf.constant(np.bool_(followed.is_known))}
+
+
+class _Followed(Graph):
+    """The calculus of a graph that follows the directions of a pullback."""
+
+    is_known = True
+
+    def each(self, pullback: Pullback, directions: Sequence[Tensor]) -> Gradients:
+        """Apply the pullback to each direction, and follow it through its kernels."""
+
+        def one(rows: Sequence[Tensor] | None) -> Gradients:
+            follower = _Follower(rows or ())
+            with follower.active():
+                found = pullback(rows)
+            self.is_known &= follower.is_known and not follower.has_lost()
+            return found
+
+        return super().each(one, directions)
+
+
+class _Follower:
+    """Follows tensors through the operations that this thread adds to a graph, and replaces elementwise ones."""
+
+    def __init__(self, followed: Sequence[Tensor]) -> None:
+        self._graph: Any = tf.compat.v1.get_default_graph()
+        self._followed = {x.name for x in followed}
+        self._before, self.is_known = len(self._graph.get_operations()), True
+        # What a page has made outside of its functions has the same value in every call.
+        captured = getattr(self._graph, "internal_captures", ())
+        self._constants = {x.name for x in captured if x.dtype != tf.resource}
+
+    @contextmanager
+    def active(self) -> Generator[None]:
+        """Follow what this thread adds."""
+        op_callbacks.add_op_callback(self._replacements)
+        try:
+            yield
+        finally:
+            op_callbacks.remove_op_callback(self._replacements)
+
+    def has_lost(self) -> bool:
+        """Return whether an operation was added unseen: TensorFlow reports some functions of graphs to nobody."""
+        return any(
+            not self._is_followed(*op.outputs)
+            for op in self._graph.get_operations()[self._before :]
+            if self._is_followed(*op.inputs) and op.type not in OF_SHAPES and op.outputs
+        )
+
+    def _is_followed(self, *tensors: Tensor) -> bool:
+        return any(x.name in self._followed for x in tensors)
+
+    def _replacements(
+        self, kernel: str, inputs: Sequence[Tensor], attrs: Any, outputs: Sequence[Tensor], **of: Any
+    ) -> list[Tensor] | None:
+        """Return what takes the place of the outputs of an operation, ``None`` if nothing does."""
+        operands = [x for x in inputs if x.name in self._followed]
+        if of["graph"] is not self._graph or not operands or not outputs or kernel in OF_SHAPES:
+            return None
+        self._followed.update(y.name for y in outputs)
+        if kernel in ELEMENTWISE and all(x.dtype == outputs[0].dtype != tf.variant for x in operands):
+            return [self._sum(operands, outputs[0])]
+        places = numbers_of(kernel, len(inputs))
+        others = [x for i, x in enumerate(inputs) if places is None or i not in places]
+        self.is_known &= places is not None and not any(x.name in self._followed or self._varies(x) for x in others)
+        return None
+
+    def _sum(self, operands: Sequence[Tensor], like: Tensor) -> Tensor:
+        """Return the sum of operands, with the shape of a result."""
+        total = tf.zeros_like(like)
+        for x in operands:
+            total = tf.raw_ops.AddV2(x=total, y=x)
+            self._followed.add(total.name)
+        return total
+
+    def _varies(self, tensor: Tensor) -> bool:
+        """Return whether a tensor may have other values at another point of the same shapes."""
+        seen, waiting = set[str](), [tensor]
+        while waiting:
+            x = waiting.pop()
+            if x.name in seen or x.name in self._constants or x.op.type in OF_SHAPES:
+                continue
+            seen.add(x.name)
+            if not x.op.inputs and x.op.type != "Const":
+                return True
+            waiting += x.op.inputs
+        self._constants |= seen
+        return False
