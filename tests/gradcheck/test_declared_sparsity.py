@@ -109,4 +109,4 @@ def test_a_declaration_that_is_right_elsewhere_fails(rare: str, seed: int) -> No
     assert failed(document) == ["sparsity"]
     (entry,) = entries(document, "sparsity")
     assert entry["sentence"].startswith(f"the declared sparsity is wrong{words}")
-    assert "a random product" in entry["sentence"]
+    assert "product of the jacobian" in entry["sentence"]
