@@ -88,6 +88,7 @@ def agrees(found: tuple[Sparsity, np.ndarray], dense: np.ndarray) -> None:
     assert (np.abs(sparse - dense) <= 1e-5 * scale).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", SWITCHES)
 @given(exponents=st.tuples(*[st.integers(-12, 12)] * 2), dtype=st.sampled_from(["float64", "float32"]))
