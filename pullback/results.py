@@ -34,11 +34,13 @@ class Answer:
 
     ``failed`` has the error of each point that failed, if it was requested with ``partial``. In its rows, floats are
     NaN, integers the least number, and bools false. ``uncertainty`` has the estimated rounding error of each number, if
-    ``digits`` were requested: ``uncertainty["gradients"]["x"]`` is that of ``gradients["x"]``.
+    ``digits`` were requested: ``uncertainty["gradients"]["x"]`` is that of ``gradients["x"]``. Where it is ``None``,
+    ``no_uncertainty`` has the reason in the same place.
     """
 
     failed: dict[int, ProblemError] = field(default_factory=dict[int, ProblemError], kw_only=True)
     uncertainty: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
+    no_uncertainty: dict[str, Any] = field(default_factory=dict[str, Any], kw_only=True)
 
     @property
     def digits(self) -> dict[str, Any]:
@@ -173,8 +175,7 @@ def reader(kind: Callable[..., T], field: str) -> Reader[T]:
             found["outputs"] = _arrays(document.get("outputs", {}), {})
         if "failed" in document:
             found["failed"] = _failed(document)
-        if "uncertainty" in document:
-            found["uncertainty"] = _uncertainty(document, found)
+        found |= _uncertainties(document, found)
         return kind(**found)
 
     return read
@@ -205,8 +206,8 @@ def orders(document: Mapping[str, Any]) -> Orders:
     absent = absent or [{} for _ in given]
     gradients = [_arrays(level, reasons) for level, reasons in zip(given, absent, strict=True)]
     outputs = _arrays(document["outputs"], {})
-    uncertainty = _uncertainty(document, {"outputs": outputs, "gradients": gradients})
-    return Orders(outputs, gradients, absent, failed=_failed(document), uncertainty=uncertainty)
+    uncertainties = _uncertainties(document, {"outputs": outputs, "gradients": gradients})
+    return Orders(outputs, gradients, absent, failed=_failed(document), **uncertainties)
 
 
 def _failed(document: Mapping[str, Any]) -> dict[int, ProblemError]:
@@ -214,10 +215,13 @@ def _failed(document: Mapping[str, Any]) -> dict[int, ProblemError]:
     return {each["point"]: problem(each["error"]) for each in document.get("failed", ())}
 
 
-def _uncertainty(document: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the uncertainties of a response in the places of the arrays that were found in it."""
+def _uncertainties(document: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the uncertainties of a response in the places of the arrays that were found in it, and the reasons."""
     given: Mapping[str, Any] = document.get("uncertainty") or {}
-    return {name: _together(_tensor, found[name], each) for name, each in given.items()}
+    reasons: dict[str, Any] = document.get("no_uncertainty") or {}
+    # Safetensors leaves out what is null in JSON.
+    trees = {name: _together(_tensor, found[name], given.get(name, {})) for name in {**given, **reasons}}
+    return {"uncertainty": trees, "no_uncertainty": reasons}
 
 
 def _together(join: Callable[[Array, Any], Any], tree: Any, other: Any) -> Any:

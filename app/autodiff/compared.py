@@ -2,24 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
 
+from app.autodiff.absent import Absent
 from app.autodiff.packing import Shape, Whole
 from app.autodiff.point import Errors
 from app.autodiff.programs import Program
+from app.autodiff.random_errors import eps_of
 from app.autodiff.random_rounding import RandomRounding
-from app.errors import wrong
+from app.autodiff.rounded_constants import dtypes_within
+from app.autodiff.unjudged import unjudged
+from app.errors import Unprocessable, wrong
 from app.runtime import modes
-from app.runtime.kernels import CALLS, CHANGES, KERNELS, is_random, nodes_of
-from app.runtime.modes import KeyedArrays, Trace, Traceable
+from app.runtime.kernels import CALLS, CHANGES, KERNELS, PYTHON, is_random, nodes_of
+from app.runtime.modes import Key, KeyedArrays, Trace, Traceable
 from ops import Array, Mode, OpFault
 
-# The kernels of tf.numpy_function and tf.py_function, unless the page declares that they have no state.
-PYTHON = frozenset(["EagerPyFunc", "PyFunc"])
+T = TypeVar("T")
+
+# These have no state if the page declares it.
+STATELESS = "PyFuncStateless"
 
 
 class Compared(Whole):
@@ -35,10 +41,19 @@ class Compared(Whole):
     def run(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         """Run the program for each member, with errors in the results of its kernels.
 
-        Raises ``Unprocessable`` if the errors would miss a kernel.
+        Raises ``Unprocessable`` if the errors would miss a kernel, or the op rejects them. If they are not needed, the
+        program runs without them then: this still shows the error of a narrower dtype.
         """
+        try:
+            return self._run_off(members)
+        except Unprocessable:
+            if self.errors.is_needed:
+                raise
+            return super().run(members)
+
+    def _run_off(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         members = [[*leaves, np.array(self.errors.scale), np.array(self.errors.draw)] for leaves in members]
-        program = RandomRounding(self.program)
+        program = RandomRounding(self.program, units="own, joint" if self.errors.is_joint else "own")
         if _unseen(self._trace(program, members)):
             program = replace(program, has_tapes=False)
         _require(self.program, _unseen(self._trace(program, members)))
@@ -52,14 +67,20 @@ class Compared(Whole):
         return modes.trace_of(program, self.mode, members[0], self.device)
 
 
-def is_off(errors: Errors | None) -> TypeGuard[Errors]:
-    """Return whether evaluations run with errors inside: without, a wider dtype shows those of a narrower one."""
-    return errors is not None and errors.scale > 0
-
-
 def need_no_state(program: Program, leaves: Sequence[Array], device: str) -> None:
     """Raise ``Unprocessable`` if equal calls of a program may differ by more than rounding."""
     _require(program, _state(modes.trace_of(program, "graph", leaves, device)))
+
+
+def reasons(program: Program, leaves: Sequence[Array], device: str) -> dict[Key, Absent]:
+    """Return why results of a program have no estimate, by key; those that have one are left out."""
+    return _reasons(modes.trace_of(program, "graph", leaves, device))
+
+
+def mixes_dtypes(program: Program, leaves: Sequence[Array], device: str) -> bool:
+    """Return whether a program has numbers of a narrower float dtype than its own, or constants rounded to one."""
+    found, own = _dtypes(modes.trace_of(program, "graph", leaves, device)), tf.as_dtype(program.dtype)
+    return any(eps_of(dtype) > eps_of(own) for dtype in found)
 
 
 def _require(program: Program, why_not: str) -> None:
@@ -69,11 +90,11 @@ def _require(program: Program, why_not: str) -> None:
         raise wrong(("digits",), message, expected=expected, got="true")
 
 
-def _once(find: Callable[[Trace], str]) -> Callable[[Trace], str]:
+def _once(find: Callable[[Trace], T]) -> Callable[[Trace], T]:
     """Return a function that keeps what it finds in each trace."""
-    known: WeakKeyDictionary[Trace, str] = WeakKeyDictionary()
+    known: WeakKeyDictionary[Trace, T] = WeakKeyDictionary()
 
-    def found(trace: Trace) -> str:
+    def found(trace: Trace) -> T:
         if trace not in known:
             known[trace] = find(trace)
         return known[trace]
@@ -81,11 +102,15 @@ def _once(find: Callable[[Trace], str]) -> Callable[[Trace], str]:
     return found
 
 
+_reasons = _once(unjudged)
+_dtypes = _once(lambda trace: dtypes_within(trace.graph_def))
+
+
 @_once
 def _state(trace: Trace) -> str:
     """Return why equal calls may have different results; "" if they have not."""
     kernels = {str(node.op) for node in nodes_of(trace.graph_def)}
-    kernels = {name for name in kernels if name in PYTHON or name.startswith(CHANGES) or is_random(name)}
+    kernels = {name for name in kernels if name in PYTHON or name.startswith(CHANGES) or is_random(name)} - {STATELESS}
     for operation in trace.graph.get_operations():
         of: Any = operation
         is_known = of.type in KERNELS or of.type in CALLS

@@ -6,12 +6,13 @@ that TensorFlow returns stays a zero.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
+from app.autodiff.absent import Absent
 from app.autodiff.binding import need_linear, need_order
 from app.autodiff.derived import DerivedOp, origin
 from app.autodiff.evaluation import Evaluation
@@ -24,15 +25,6 @@ from app.tensors.dtypes import DTYPES
 from ops import BOOL, Array, OpFault
 
 K = TypeVar("K")
-
-
-class Absent(StrEnum):
-    """The reason why a derivative is missing, or an uncertainty."""
-
-    NOT_DIFFERENTIABLE = "not_differentiable"
-    DISCONNECTED = "disconnected"
-    NOT_SENT = "not_sent"
-    WHOLE = "whole_number"
 
 
 Derivative: TypeAlias = Array | Absent
@@ -181,7 +173,8 @@ def output_shapes(point: Point) -> Shapes:
     """Return the shapes of the outputs; run the forward pass if the symbols do not determine them."""
     shapes = point.output_shapes
     if None in shapes.values():
-        return {name: y.shape for name, y in forward(point).run().items() if not isinstance(y, Absent)}
+        plain = replace(point, spec=replace(point.spec, errors=None))
+        return {name: y.shape for name, y in forward(plain).run().items() if not isinstance(y, Absent)}
     return cast(Shapes, shapes)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from app.autodiff import directions
 from app.autodiff.binding import moved
 from app.autodiff.builder import gradient_function
-from app.autodiff.compared import Compared, is_off, need_no_state
+from app.autodiff.compared import Compared, need_no_state, reasons
 from app.autodiff.derived import DerivedOp, origin, with_names
 from app.autodiff.packing import NotPackable, Packing, Shape, Whole, whole
 from app.autodiff.padded_numbers import PaddedNumbers, padded_numbers
@@ -81,7 +81,7 @@ class Evaluation(Generic[Result]):
     def packed(self) -> tuple[Packing, int]:
         """How the leaves become those of a call, and how many of its units they are."""
         spec, one = self.point.spec, self.of_rows
-        if spec.mode in PADDED_MODES and not is_off(spec.errors) and not one.batched:
+        if spec.mode in PADDED_MODES and spec.errors is None and not one.batched:
             if spec.batching == "elementwise" and one.leaves[0].size:
                 return padded_numbers(one.program, spec.mode, spec.device), one.leaves[0].size
             if spec.batching in ("leading_axis", "leading_axes") and one.program.has_row_results:
@@ -94,7 +94,7 @@ class Evaluation(Generic[Result]):
     def whole(self) -> Whole:
         """The packing of the evaluation where it shares its call with no other."""
         spec, shapes = self.point.spec, tuple(map(_SHAPE, self.leaves))
-        if is_off(spec.errors):
+        if spec.errors is not None:
             return Compared(self.program, "graph", spec.device, shapes, spec.errors)
         return whole(self.program, spec.mode, spec.device, shapes)
 
@@ -160,7 +160,14 @@ class Evaluation(Generic[Result]):
         or gradient.
         """
         packing, _ = self.packed
-        return self.finish(compute([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
+        return self.finished(compute([self], packing if isinstance(packing, PaddedNumbers) else self.whole)[0])
+
+    def finished(self, results: KeyedArrays) -> Result:
+        """Return the result; with errors inside the op, reasons take the place of what has no estimate."""
+        spec, found = self.point.spec, dict[Key, Any](results)
+        if spec.errors is not None:
+            found |= reasons(self.program, self.leaves, spec.device)
+        return self.finish(found)
 
     def run_unpadded(self) -> Result:
         """Run the program alone on the leaves as they are, whatever their shapes; raises as ``run``."""

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.binding import need_order
-from app.autodiff.derivatives import Absent, Derivatives
+from app.autodiff.derivatives import Derivatives
 from app.autodiff.directions import per_call
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Whole

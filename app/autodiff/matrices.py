@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.autodiff import derivatives, directions
-from app.autodiff.derivatives import Absent, Derivative, Derivatives
+from app.autodiff.absent import Absent
+from app.autodiff.derivatives import Derivative, Derivatives
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.padded_rows import ROWS
 from app.autodiff.point import Arrays, Point, Side
@@ -156,6 +157,6 @@ def _block(point: Point, x: str, chunks: Sequence[Derivative], rows: tuple[int, 
         return derivatives.without_derivative(point.spec.inputs, x)
     parts = [part for part in chunks if not isinstance(part, Absent)]
     if chunks and not parts:
-        return Absent.DISCONNECTED
+        return chunks[0]
     empty = np.zeros((0, *point.inputs[x].shape), point.inputs[x].dtype)
     return np.concatenate(parts or [empty]).reshape((*rows, *point.inputs[x].shape))

@@ -79,10 +79,16 @@ class Side:
 
 
 class Errors(NamedTuple):
-    """The errors of the results of kernels inside an op: their relative size, and which of the random ones."""
+    """The errors of the results of kernels inside an op: their size in units of eps, and which of the random ones.
+
+    They are ``joint`` as those of ``app.autodiff.random_errors``. Unless they are ``needed``, a run does without where
+    the op rejects them.
+    """
 
     scale: float
     draw: int
+    is_joint: bool = False
+    is_needed: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ not look into those that are graphs already, such as the functions of a saved mo
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -20,36 +20,24 @@ import tensorflow as tf
 # Private, because no public function replaces the outputs of operations while a graph is built.
 from tensorflow.python.framework import op_callbacks
 
+# Private, because no public type tells a tensor from outside of a graph.
+from tensorflow.python.framework.ops import EagerTensor
+
 # Private, because nothing public tells the graph of a loop or a branch from that of a function.
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
+from app.autodiff.random_errors import NO_LOSSES, Losses, RandomErrors, Units, eps_of
+from app.autodiff.rounded_constants import errors_of, has_few_digits
 from app.runtime.calculus import Calculus, Gradients, Graph, Pullback, Tapes
 from app.runtime.inlining import inlined
-from app.runtime.kernels import COMPLEX_SUMS, KERNELS, UNKNOWN, WHOLE, Rounding
+from app.runtime.kernels import COMPLEX_SUMS, CONTROL, KERNELS, UNKNOWN, WHOLE, Rounding
 from app.runtime.modes import Results, Traits
 from app.runtime.trace_entry import Reference
-from ops import Array, Tensor
+from ops import FLOATS, Array, Tensor
 
-# The dtype with the fewest digits: a constant that is exact in it is so in any.
-FEWEST_DIGITS = tf.bfloat16
 # In the name of a function that TensorFlow traces for a single loop or branch under a tape, and of its gradient.
 WRAPPER = "cflow_gradient_wrapper"
-PHILOX = 1
-# The width of a uniform distribution, in standard deviations.
-WIDTH = 12**0.5
-# The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
-MOST_LOST = 0.1
-
-
-class Losses(NamedTuple):
-    """What numbers near 0 lose: at most ``rounded``, and a tenth of themselves; those under ``flushed`` become 0."""
-
-    rounded: float = 0.0
-    flushed: float = 0.0
-
-
-NO_LOSSES = Losses()
 
 
 @dataclass(frozen=True)
@@ -60,16 +48,19 @@ class RandomRounding:
     be off by what underflow loses. If ``has_tapes``, gradient functions of TensorFlow see the results that were
     replaced, but TensorFlow wraps loops in functions whose inside is not seen. Without, they see each result as its
     kernel has it, with the errors of all before it.
+
+    Unless the ``units`` are those of all dtypes, narrowing casts and constants of narrower dtypes are off too.
     """
 
     program: Program
     losses: Losses = NO_LOSSES
     has_tapes: bool = True
+    units: Units = "all"
 
     @property
     def reference(self) -> Reference:
         """That of the program."""
-        return self.program.reference._replace(kind=f"off, {self.losses}, {self.has_tapes}")
+        return self.program.reference._replace(kind=f"off, {self.losses}, {self.has_tapes}, {self.units}")
 
     @property
     def traits(self) -> Traits:
@@ -95,10 +86,12 @@ class RandomRounding:
         names = dict(zip(program.leaf_names, range(len(xs)), strict=True))
         whole = [slot for slot in program.op.inputs if not program.op.is_differentiable(slot, program.dtype)]
         # Kernels may reject an index that is off, even if it is a float.
-        rounder = _Rounder(scale, draw, self.losses, [xs[names[slot.name]] for slot in whole])
+        exact = [xs[names[slot.name]] for slot in whole]
+        errors = RandomErrors(scale, draw, self.units, self.losses, is_elementwise=program.traits.has_few_shapes)
+        rounder = _Rounder(errors, None if self.units == "all" else tf.as_dtype(program.dtype), exact)
         with rounder.active():
             for name in program.op.attrs.number_names():
-                xs[names[name]] = rounder.off(xs[names[name]])
+                xs[names[name]] = errors.off(xs[names[name]])
             if not self.has_tapes or "eager" not in program.op.modes:
                 return program.build(Graph(), xs)
             with _VectorizedTapes(program.traits.orders) as tapes:
@@ -116,13 +109,11 @@ class _VectorizedTapes(Tapes):
 class _Rounder:
     """Replaces the outputs of operations in a graph, and in the graphs of its loops and branches."""
 
-    def __init__(self, scale: Tensor, draw: Tensor, losses: Losses, exact: Sequence[Tensor]) -> None:
-        self._graph, self._scale, self._count = tf.compat.v1.get_default_graph(), scale, 0
-        self._losses = losses
-        self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
-        self._exact = set(map(_name, exact))
-        self._known = dict[tuple[tf.Graph, tf.DType], tuple[Tensor, Tensor]]()
-        self._iterations = dict[tf.Graph, Tensor]()
+    def __init__(self, errors: RandomErrors, widest: tf.DType | None, exact: Sequence[Tensor]) -> None:
+        """Take the errors, and the dtype of the op, ``None`` if the errors of others are as large."""
+        self._graph, self._errors, self._widest = tf.compat.v1.get_default_graph(), errors, widest
+        self._exact, self._off = set(map(_name, exact)), errors.off
+        self._captured = dict[tuple[int, str], Tensor]()
 
     @contextmanager
     def active(self) -> Generator[None]:
@@ -133,43 +124,6 @@ class _Rounder:
                 yield
         finally:
             op_callbacks.remove_op_callback(self._replacements)
-
-    def off(self, x: Tensor, size: Tensor | None = None) -> Tensor:
-        """Return a tensor in which each number is off by a random multiple of itself, or of ``size`` times that.
-
-        Real and imaginary parts are off by themselves: a small one may have all of its digits.
-        """
-        if x.dtype.is_complex:
-            return tf.complex(self.off(tf.math.real(x), size), self.off(tf.math.imag(x), size))
-        self._count += 1
-        # Raw operations, because those of Python add several more to the graph of each. Numbers of float32 take a
-        # fourth of the time of normal ones of float64, and errors need no more digits.
-        drawn = tf.raw_ops.StatelessRandomUniformV2(
-            shape=tf.raw_ops.Shape(input=x), key=self._key, counter=self._counter(), alg=PHILOX, dtype=tf.float32
-        )
-        noise = tf.raw_ops.Sub(x=tf.raw_ops.Cast(x=drawn, DstT=x.dtype), y=tf.constant(0.5, x.dtype))
-        scale, one = self._numbers(x.dtype)
-        factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
-        # Not x + x * noise: an infinite number would become NaN.
-        moved = tf.raw_ops.Mul(x=x, y=tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
-        rounded, flushed = self._losses
-        if rounded:
-            moved += WIDTH * noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)
-        return tf.where(tf.abs(moved) < flushed, tf.zeros_like(moved), moved) if flushed else moved
-
-    def _counter(self) -> Tensor:
-        """Return what selects the random numbers of an operation: they differ in each iteration of a loop."""
-        iteration = self._iterations.get(tf.compat.v1.get_default_graph())
-        if iteration is None:
-            return tf.constant(np.array([self._count, 0], np.uint64))
-        return tf.stack([tf.constant(self._count, tf.uint64), iteration])
-
-    def _numbers(self, dtype: tf.DType) -> tuple[Tensor, Tensor]:
-        """Return the width of the errors and 1, once in each graph: those of a loop are not known outside of it."""
-        key = tf.compat.v1.get_default_graph(), dtype
-        if key not in self._known:
-            self._known[key] = tf.cast(WIDTH * self._scale, dtype), tf.ones([], dtype)
-        return self._known[key]
 
     def _replacements(
         self,
@@ -185,52 +139,100 @@ class _Rounder:
         del attrs, op_name
         if not self._is_within(graph, op_type):
             return None
-        if op_type == "Placeholder":
-            # What a loop or a branch gets: see _is_exact. The first one of the body of a loop counts its iterations.
-            if isinstance(graph, WhileBodyFuncGraph) and graph not in self._iterations:
-                self._iterations[graph] = tf.cast(outputs[0], tf.uint64)
+        # What a loop or a branch gets: see _is_exact. The first one of the body of a loop counts its iterations.
+        iterations = self._errors.iterations
+        if op_type == "Placeholder" and isinstance(graph, WhileBodyFuncGraph) and graph not in iterations:
+            iterations[graph] = tf.cast(outputs[0], tf.uint64)
+        if op_type == "Placeholder" or not any(map(_is_rounded, outputs)):
             return None
-        if not any(map(_is_rounded, outputs)):
-            return None
-        are_exact = all(map(self._is_exact, inputs))
         if op_type == "Const":
-            are_exact = _has_few_digits(outputs[0])
+            return self._constant(outputs[0])
         rounding = _rounding(op_type)
-        if are_exact and (rounding == "exact" or op_type in WHOLE or op_type == "Const"):
+        if all(map(self._is_exact, inputs)) and (rounding == "exact" or op_type in WHOLE):
             self._exact.update(map(_name, outputs))
             return None
+        before = outputs
+        if self._widest:
+            outputs = self._with_moved_captures(op_type, inputs, outputs)
         if rounding == "exact":
-            return None
+            if self._widest and op_type == "Cast" and _is_rounded(inputs[0]):
+                outputs = [self._moved_by_dtype(inputs[0], outputs[0])]
+            return None if outputs is before else [*outputs]
         is_simple = op_type in COMPLEX_SUMS if outputs[0].dtype.is_complex else rounding == "own"
-        if not is_simple and op_type != "Const":
+        if not is_simple:
             outputs = self._repeated(op_type, inputs, outputs)
         return [self._replacement(op_type, y) for y in outputs]
+
+    def _constant(self, y: Tensor) -> list[Tensor] | None:
+        if has_few_digits(y):
+            self._exact.add(_name(y))
+            return None
+        moved = self._moved_constant(y, np.asarray(tf.get_static_value(y)))
+        return None if moved is y else [moved]
+
+    def _moved_constant(self, x: Tensor, value: Array) -> Tensor:
+        size = self._widest and errors_of(value, x.dtype, self._widest)
+        if size is None:
+            return self._off(x)
+        return self._off(x, tf.constant(size)) if size.any() else x
+
+    def _with_moved_captures(
+        self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """Return the outputs of an operation where constants from outside of the graph are off, if they are rounded.
+
+        A call of the graph feeds these, whatever replaces the constants that TensorFlow makes of them.
+        """
+        moved = [self._moved_capture(x) for x in inputs]
+        is_same = all(x is y for x, y in zip(inputs, moved, strict=True))
+        return outputs if is_same or op_type in CONTROL else self._again(op_type, moved, outputs)
+
+    def _moved_capture(self, x: Tensor) -> Tensor:
+        name, graph = _name(x), cast(Any, x.graph)
+        if name not in self._captured:
+            found = None
+            if graph is self._graph and _is_rounded(x) and _has_arithmetic(x) and name not in self._exact:
+                found = next((outer for outer, inner in graph.captures if inner is x), None)
+            self._captured[name] = self._moved_constant(x, found.numpy()) if isinstance(found, EagerTensor) else x
+        return self._captured[name]
+
+    def _moved_by_dtype(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the result of a cast, off if its dtype is the narrower one.
+
+        A dtype without arithmetic counts when its numbers are cast to another.
+        """
+        own, other = eps_of(x.dtype), eps_of(y.dtype)
+        if not _has_arithmetic(x) and own > other:
+            return self._off(y, tf.constant(own / other, tf.float64))
+        return self._off(y) if own < other and _has_arithmetic(y) else y
 
     def _replacement(self, op_type: str, y: Tensor) -> Tensor:
         if not _is_rounded(y):
             return y
-        return self.off(y) + self.off(tf.ones_like(y)) - 1 if _rounding(op_type) == "of size one" else self.off(y)
+        return self._off(y) + self._off(tf.ones_like(y)) - 1 if _rounding(op_type) == "of size one" else self._off(y)
 
     def _repeated(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the outputs of an operation at inputs that are off: it is exact for those at best."""
+        moved = [self._moved(op_type, x) if _is_rounded(x) and not self._is_exact(x) else x for x in inputs]
+        return self._again(op_type, moved, outputs)
+
+    def _again(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the outputs of an operation at other inputs; the same outputs if it has a state."""
         operation: Any = outputs[0].op
         if operation.op_def.is_stateful:
             return outputs
-        moved = [self._moved(op_type, x) if _is_rounded(x) and not self._is_exact(x) else x for x in inputs]
-        again = operation.graph.create_op(
-            op_type, moved, [y.dtype for y in outputs], attrs=dict(operation.node_def.attr), op_def=operation.op_def
-        )
-        return again.outputs
+        attrs, dtypes = dict(operation.node_def.attr), [y.dtype for y in outputs]
+        return operation.graph.create_op(op_type, inputs, dtypes, attrs=attrs, op_def=operation.op_def).outputs
 
     def _moved(self, op_type: str, x: Tensor) -> Tensor:
         rounding = _rounding(op_type)
         if rounding == "cumulative":
-            return self.off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
+            return self._off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
         if rounding == "of matrices":
             largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True) + tf.zeros_like(tf.math.real(x))
             size = tf.complex(largest, largest) if x.dtype.is_complex else largest
-            return x + (self.off(size) - size)
-        return self.off(x)
+            return x + (self._off(size) - size)
+        return self._off(x)
 
     def _is_exact(self, x: Tensor) -> bool:
         """Return whether a tensor is known to be exact; a loop changes its variables, so they are not."""
@@ -260,15 +262,9 @@ def _is_rounded(x: Tensor) -> bool:
     return x.dtype.is_floating or x.dtype.is_complex
 
 
+def _has_arithmetic(x: Tensor) -> bool:
+    return x.dtype.real_dtype.name in FLOATS
+
+
 def _name(x: Tensor) -> tuple[int, str]:
     return id(x.graph), x.name
-
-
-def _has_few_digits(constant: Tensor) -> bool:
-    """Return whether every dtype can represent the numbers of a constant."""
-    value: Array = np.asarray(tf.get_static_value(constant))
-    value = np.stack([np.real(value), np.imag(value)])
-    with np.errstate(over="ignore"):
-        return bool(
-            np.array_equal(value.astype(FEWEST_DIGITS.as_numpy_dtype).astype(value.dtype), value, equal_nan=True)
-        )

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.autodiff import derivatives, directions
+from app.autodiff.absent import Absent
 from app.autodiff.all_branches import run_in_all_branches
 from app.autodiff.binding import need_linear
 from app.autodiff.coloring import Index
-from app.autodiff.derivatives import Absent, Derivatives
+from app.autodiff.derivatives import Derivatives
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point
 from app.autodiff.sparsity import Pattern, Shapes, Sparsity, Subject, parts, pattern, size

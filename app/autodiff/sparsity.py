@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.autodiff.absent import Absent
 from app.autodiff.coloring import Index, ManyColors, distance_two, star
-from app.autodiff.derivatives import Absent
 from app.errors import Unprocessable, wrong
 from app.runtime.cancellation import Checkpoint
 

@@ -1,8 +1,10 @@
 """Estimates of the rounding errors of results, by comparison with other evaluations at the same point.
 
-If the op has a wider dtype, one evaluation there shows the error itself. In its widest dtype, a few run with random
-errors inside the op, which are ``AMPLIFIED`` times as large as roundings, so that these do not hide them: the spread
-of the results over ``AMPLIFIED`` estimates the error. A number that no run moves is exact.
+Evaluations in the op's widest dtype run with random errors inside the op, which are ``AMPLIFIED`` times as large as
+roundings, so that these do not hide them: the spread of a few over ``AMPLIFIED`` estimates the error. A number that no
+run moves is exact. If the dtype of the results is narrower, their error is the distance from the widest one; one
+evaluation shows that, and what the widest dtype does not know itself. Where an op computes in yet another narrow dtype,
+both have its errors, and the spread counts too.
 """
 
 import hashlib
@@ -12,7 +14,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
+from app.autodiff.compared import mixes_dtypes
+from app.autodiff.derivatives import forward
 from app.autodiff.point import Arrays, Errors, Point
 from app.autodiff.widest import in_widest, widest
 from ops import Array
@@ -35,19 +39,21 @@ def others(point: Point, directions: Sequence[Arrays]) -> list[Point]:
 
     The random errors follow from the inputs and the ``directions``, so that equal requests have equal estimates.
     """
-    if eps(widest(point.spec)) < eps(point.spec.dtype):
-        wide = in_widest(point)
-        return [replace(wide, spec=replace(wide.spec, errors=Errors(0.0, 0)))]
     digest = hashlib.blake2b(digest_size=6)
     for named in (point.inputs, *directions):
         for x in named.values():
             digest.update(x.tobytes())
-    first, scale = int.from_bytes(digest.digest(), "big"), AMPLIFIED * ROUNDING * eps(point.spec.dtype)
-    specs = [
-        replace(point.spec, errors=Errors(scale, first + i))
-        for i in range(DRAWS if point.cost < LONG else DRAWS_OF_LONG)
+    first, scale = int.from_bytes(digest.digest(), "big"), AMPLIFIED * ROUNDING
+    if is_narrow := eps(widest(point.spec)) < eps(point.spec.dtype):
+        wide = in_widest(point)
+        of = forward(wide)
+        if not mixes_dtypes(of.program, of.leaves, wide.spec.device):
+            return [replace(wide, spec=replace(wide.spec, errors=Errors(scale, first, is_joint=True, is_needed=False)))]
+        point = wide
+    errors = [
+        Errors(scale, first + i, is_needed=not is_narrow) for i in range(DRAWS if point.cost < LONG else DRAWS_OF_LONG)
     ]
-    return [replace(point, spec=spec) for spec in specs]
+    return [replace(point, spec=replace(point.spec, errors=each)) for each in errors]
 
 
 def estimate(y: Array, others: Sequence[Array]) -> Array:
@@ -62,6 +68,9 @@ def estimate(y: Array, others: Sequence[Array]) -> Array:
         if len(off) == 1:
             # The other is off too, by far less.
             error = off[0] * (1 + MARGIN)
+        elif others[0].dtype != y.dtype:
+            error = np.abs(np.mean(others, axis=0) - y) * (1 + MARGIN)
+            error += DEVIATIONS[len(others)] * np.std(others, axis=0) / AMPLIFIED
         else:
             largest = np.maximum(np.max(off, axis=0), tiny("float64"))  # whose square may overflow
             spread = largest * np.sqrt(np.mean(np.square(off / largest), axis=0)) / AMPLIFIED
@@ -92,4 +101,4 @@ def uncertainties(tree: Any, others: Sequence[Any]) -> Any:
         return tree
     if tree.dtype.kind in "iub":
         return Absent.WHOLE
-    return estimate(tree, others)
+    return others[0] if isinstance(others[0], Absent) else estimate(tree, others)

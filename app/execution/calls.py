@@ -61,7 +61,7 @@ Work: TypeAlias = Evaluation[Any] | Steps
 
 def run(work: Work, checkpoint: Checkpoint) -> Any:
     """Return the result of the work of an operation, run as steps."""
-    return work.finish(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
+    return work.finished(compute([work])[0]) if isinstance(work, Evaluation) else work(checkpoint)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ from app.autodiff.binding import moved
 from app.autodiff.derivatives import Kind, values_up_to
 from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import MappedProgram
-from app.autodiff.random_rounding import NO_LOSSES, Losses, RandomRounding
+from app.autodiff.random_errors import NO_LOSSES, Losses
+from app.autodiff.random_rounding import RandomRounding
 from app.runtime import modes
 from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.autodiff.absent import Absent
 from app.autodiff.binding import need_order
-from app.autodiff.derivatives import Absent, forward, vjp
+from app.autodiff.derivatives import forward, vjp
 from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
 from app.autodiff.widest import all_cotangents, in_widest

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from app.autodiff.absent import Absent
 from app.autodiff.binding import moved
-from app.autodiff.derivatives import Absent, jvp
+from app.autodiff.derivatives import jvp
 from app.autodiff.point import Arrays, Point
 from app.errors import PullbackError
 from app.gradcheck.sample import Sample

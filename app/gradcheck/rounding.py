@@ -20,7 +20,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from app.autodiff.random_rounding import NO_LOSSES, Losses
+from app.autodiff.random_errors import NO_LOSSES, Losses
 from ops import Array
 from pullback.gradcheck import noise
 from pullback.gradcheck.floats import eps, tiny, underflow

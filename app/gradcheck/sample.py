@@ -10,7 +10,7 @@ import numpy as np
 
 from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
-from app.autodiff.random_rounding import NO_LOSSES, Losses
+from app.autodiff.random_errors import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.graphs import has_narrow_floats, has_narrowing_cast

@@ -59,7 +59,8 @@ class PointsAnswer(OperationAnswer):
     )
     no_uncertainty: dict[str, Any] = Field(
         default={},
-        description="Only with `digits`, and if the answer has whole numbers: `whole_number` in the place of each.",
+        description="Only with `digits`, and if an uncertainty is null: why, in its place. It is `whole_number`, "
+        "`python_function` or `loop_ends_by_value`.",
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, Derivatives
+from app.autodiff.absent import Absent
+from app.autodiff.derivatives import Derivatives
 from app.autodiff.matrices import Blocks
 from app.autodiff.point import Side, Spec, as_numbers
 from app.errors import Entry, OpFailed

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.autodiff.point import Point
 from app.autodiff.uncertainty import others, uncertainties
 from app.autodiff.widest import typed

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import NotPackable
 from app.autodiff.point import Point

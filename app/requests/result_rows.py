@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.errors import PullbackError, wrong
 from ops import Array
 

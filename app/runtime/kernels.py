@@ -139,6 +139,10 @@ OF_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
 # What calls another graph, which is in the library of the graph.
 CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
 LOOPS = frozenset(["StatelessWhile", "While"])
+# Loops and branches, whose graphs are in the library too.
+CONTROL = LOOPS | {"Case", "If", "StatelessCase", "StatelessIf"}
+# The kernels of tf.py_function and tf.numpy_function, and of the latter if the page declares that it has no state.
+PYTHON = frozenset(["EagerPyFunc", "PyFunc", "PyFuncStateless"])
 # What tests for NaN and infinity.
 TESTS = frozenset(["IsFinite", "IsNan"])
 # How the names of kernels begin that change the variable among their operands.

@@ -31,8 +31,8 @@ def entries(result: Any) -> list[Entry]:
     found: list[Entry] = []
     for field in sorted(fields(result), key=lambda field: field.name == "uncertainty"):
         value = getattr(result, field.name)
-        if field.name not in ("absent", "sparsity") and value is not None:
-            given: dict[str, Any] = {"outputs": {}, "uncertainty": "no uncertainty"}
+        if field.name not in ("absent", "no_uncertainty", "sparsity") and value is not None:
+            given: dict[str, Any] = {"outputs": {}, "uncertainty": getattr(result, "no_uncertainty", {})}
             reasons = given.get(field.name, absent)
             found += _walk(field.name, value, reasons)
     return found

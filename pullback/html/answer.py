@@ -44,8 +44,11 @@ class Leaf(NamedTuple):
 def leaves(answer: Any) -> Iterator[Leaf]:
     """Yield the arrays of an answer by name, such as ``gradients.x``, and what is absent."""
     for each in sorted(fields(answer), key=lambda each: each.name == "uncertainty"):
-        if each.name not in ("absent", "failed", "sparsity"):
-            yield from _leaves(each.name, getattr(answer, each.name), getattr(answer, "absent", {}), is_top=True)
+        if each.name not in ("absent", "failed", "no_uncertainty", "sparsity"):
+            value, reasons = getattr(answer, each.name), getattr(answer, "absent", {})
+            if each.name == "uncertainty":
+                reasons = answer.no_uncertainty
+            yield from _leaves(each.name, value, reasons, is_top=True)
 
 
 def _leaves(name: str, value: Any, absent: Any, *, is_top: bool = False) -> Iterator[Leaf]:

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.derived import DEEPEST, DerivedOp, derivations, derive, derived
 from app.errors import NotFound, Unprocessable
 from ops import Example, Input, Mode, Output, custom_gradient, discover

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.derived import DerivedOp, derivations, derive
 from app.autodiff.point import Point
 from ops import FLOATS, Mode, Op

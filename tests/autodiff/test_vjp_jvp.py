@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from app.autodiff import derivatives, matrices
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.tensors.json import decode

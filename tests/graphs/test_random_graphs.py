@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from ops import Tensor
 from tests.graphs.compositions import by_hand, op_of
 from tests.ops.cases import REGISTRY, Case, answer, directions

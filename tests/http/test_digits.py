@@ -186,3 +186,38 @@ def test_kernels_with_a_state_and_integers_have_no_digits(plugged: httpx.Client)
     found = ask(plugged, "picked", "forward", inputs={"x": [1.0, 2.0], "i": [0, 1]}, digits=True)
     assert found["uncertainty"]["outputs"]["next"] is None
     assert found["no_uncertainty"] == {"outputs": {"next": "whole_number"}}
+
+
+def test_what_a_python_function_computes_has_no_uncertainty(plugged: httpx.Client) -> None:
+    """It is null, with the reason in its place; what does not depend on the function has one."""
+    for more in ({}, {"dtype": "float64"}, {"points": True}, {"mode": "eager"}):
+        body: dict[str, Any] = {"inputs": {"x": [[0.5, 1.0]] if "points" in more else [0.5, 1.0]}, **more}
+        found = ask(plugged, "unseen", "vjp", **body, outputs=True, digits=True)
+        assert found["outputs"]["y"] is not None
+        assert found["uncertainty"]["outputs"]["y"] is None
+        assert found["no_uncertainty"] == {"outputs": {"y": "python_function"}}
+        for estimate in (found["uncertainty"]["outputs"]["z"], found["uncertainty"]["gradients"]["x"]):
+            assert (array(estimate) > 0).all()
+            assert (array(estimate) < 1e-6).all()
+    headers = {"accept": BINARY}
+    response = plugged.post("/v1/ops/unseen/forward", json={"inputs": {"x": [0.5]}, "digits": True}, headers=headers)
+    tensors, metadata = decode(response.content)
+    assert set(tensors) == {"outputs/y", "outputs/z", "uncertainty/outputs/z"}
+    assert metadata["no_uncertainty"] == {"outputs": {"y": "python_function"}}
+
+
+def test_the_widest_dtype_has_no_digits_either(client: httpx.Client) -> None:
+    """1/2 - x is 0 in both dtypes where x is the half of 1 + h, of which neither has h."""
+    document = {
+        "inputs": [{"name": "h", "shape": ["N"]}],
+        "nodes": [
+            {"name": "near", "op": "add", "inputs": {"a": "h", "b": {"constant": 1.0}}},
+            {"name": "lost", "op": "subtract", "inputs": {"a": "near", "b": {"constant": 1.0}}},
+            {"name": "back", "op": "divide", "inputs": {"a": "lost", "b": "h"}},
+        ],
+        "outputs": {"y": "back"},
+    }
+    name = client.post("/v1/graphs", json=document).raise_for_status().json()["name"]
+    number, off = uncertainty(client, name, "forward", inputs={"h": [1e-20]})["outputs/y"]
+    assert number == 0
+    assert off > 1

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from app.autodiff import derivatives, matrices
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.settings import Settings
 from app.tensors.dtypes import DTYPES

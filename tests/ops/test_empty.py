@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.errors import Unprocessable
 from app.gradcheck.reference import reference_at
 from ops import FLOATS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from ops import MODES, Example
 from tests.ops.cases import REGISTRY, Case, answer, directions, kinds, used
 

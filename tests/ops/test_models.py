@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from app.autodiff.absent import Absent
 from app.autodiff.admission import admit
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.derived import variant_of
 from app.tensors.json import decode
 from ops import MODES, Example, Input, Mode, Op, Output, Parameter, discover

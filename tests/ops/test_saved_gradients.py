@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.admission import admit
 from app.autodiff.binding import bind
-from app.autodiff.derivatives import Absent
 from app.autodiff.derived import variant_of
 from app.tensors.json import decode
 from ops import MODES, Array, Example, Mode, Op

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.errors import Unprocessable
 from ops import MODES
 from tests.ops.cases import REGISTRY, Case, answer, eps

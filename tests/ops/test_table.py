@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from app.autodiff.derivatives import Absent, hessian_diagonal
+from app.autodiff.absent import Absent
+from app.autodiff.derivatives import hessian_diagonal
 from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.tensors.dtypes import DTYPES

@@ -16,13 +16,14 @@ const WRITTEN = 400;
  */
 export function shown(answer, inputs) {
   const sizeOf = (/** @type {string} */ name) => (name in inputs ? numbers(inputs[name]).length : 0);
-  const { uncertainty = {}, ...results } = answer;
+  const { uncertainty = {}, no_uncertainty: reasons = {}, ...results } = answer;
   return [...tensors(results, [])].map(({ path, tensor, reason }) => {
     const name = path.join(".");
     if (tensor === null) return make("section", { class: "tensor" }, make("h3", {}, name), make("p", {}, `none: ${reason}`));
     const parts = numbers(tensor.data);
     const hasPairs = isComplex(tensor.dtype);
     const offs = offsOf(uncertainty, path, parts.length);
+    const unknown = at(reasons, path);
     const texts = (hasPairs ? complexTexts(parts, 7) : [tensor.data].flat(17).map((each) => textOf(tensor.dtype, each, 7))).map(
       (each, i) => each + (hasPairs ? plusMinus(offs[2 * i]) + plusMinus(offs[2 * i + 1], "i") : plusMinus(offs[i])),
     );
@@ -40,6 +41,7 @@ export function shown(answer, inputs) {
       "section",
       { class: "tensor" },
       make("h3", {}, name, " ", make("span", { class: "muted" }, `${tensor.dtype} [${shape.join(", ")}]`)),
+      typeof unknown === "string" && make("p", { class: "muted" }, `± none: ${unknown.replaceAll("_", " ")}`),
       !hasPairs && isSmall(rows, columns) && rows * columns > 1 && heatMap(parts, rows, columns, name),
       rows && columns ? table(texts, rows, columns) : written(tensor, parts.length, offs),
     );
@@ -55,9 +57,20 @@ export function shown(answer, inputs) {
  * @returns {number[]}
  */
 function offsOf(uncertainty, path, count) {
-  const found = path.reduce((tree, name) => (Array.isArray(tree) ? tree[Number(name) - 1] : tree?.[name]), uncertainty);
+  const found = at(uncertainty, path);
   const offs = found?.data === undefined ? [] : numbers(found.data);
   return offs.length === count ? offs : [];
+}
+
+/**
+ * Return what is at a path of a tree.
+ *
+ * @param {any} tree
+ * @param {string[]} path
+ * @returns {any}
+ */
+function at(tree, path) {
+  return path.reduce((found, name) => (Array.isArray(found) ? found[Number(name) - 1] : found?.[name]), tree);
 }
 
 /**
@@ -129,7 +142,7 @@ function* tensors(tree, path, absent = {}) {
   } else if (typeof tree === "object") {
     const reasons = path.length ? absent : (tree.absent ?? {});
     for (const [name, value] of Object.entries(tree)) {
-      if (typeof value !== "object" || (!path.length && ["absent", "no_uncertainty"].includes(name))) continue;
+      if (typeof value !== "object" || (!path.length && name === "absent")) continue;
       const label = Array.isArray(tree) ? String(Number(name) + 1) : name;
       yield* tensors(value, [...path, label], path.length || typeof reasons !== "object" ? reasons?.[name] : reasons);
     }

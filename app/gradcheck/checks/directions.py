@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, Derivatives, hvp, jvp, vjp
+from app.autodiff.absent import Absent
+from app.autodiff.derivatives import Derivatives, hvp, jvp, vjp
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays
 from app.errors import OpFailed

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent, vjp
+from app.autodiff.absent import Absent
+from app.autodiff.derivatives import vjp
 from app.gradcheck.reproduce import calls
 from app.gradcheck.target import Target
 from pullback.gradcheck.number_comparison import Comparison

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.requests.digits import Tree
 from app.routes.native.derivatives import leaves
 from app.tensors.layouts import encode, lay_out

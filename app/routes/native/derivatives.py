@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import OF_UNCERTAINTIES, Absent
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.request import Request
@@ -126,7 +126,7 @@ def _reasons(answer: Answer) -> dict[str, Any]:
     fields = dict[str, Any]()
     for name, value in answer.items():
         if name == UNCERTAINTY:
-            fields["no_uncertainty"] = _reason_tree(value, (Absent.WHOLE,))
+            fields["no_uncertainty"] = _reason_tree(value, OF_UNCERTAINTIES)
         else:
             fields["absent"] = _reason_tree(value)
     return {name: reasons for name, reasons in fields.items() if reasons}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.autodiff.derivatives import Absent
+from app.autodiff.absent import Absent
 from app.autodiff.point import Point
 from app.errors import Malformed, clip
 from app.execution.calls import Call

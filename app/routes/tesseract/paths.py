@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 from fastapi import APIRouter
 
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind_shapes, bind_spec
-from app.autodiff.derivatives import Absent, Derivative
+from app.autodiff.derivatives import Derivative
 from app.autodiff.kept import Kept
 from app.autodiff.point import Point
 from app.errors import (

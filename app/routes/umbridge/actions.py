@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.binding import has_order
-from app.autodiff.derivatives import Absent
 from app.autodiff.point import Point
 from app.errors import Loc, Unprocessable, near, wrong
 from app.execution.calls import Call, Work
