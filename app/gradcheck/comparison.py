@@ -12,7 +12,7 @@ from app.gradcheck import rounding
 from app.gradcheck.balance import Balanced
 from app.gradcheck.claims import formula_values
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
-from app.gradcheck.points import size_of_numbers
+from app.gradcheck.points import room, size_of_numbers
 from app.gradcheck.reproduce import Calls
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
@@ -217,6 +217,10 @@ def limits(dtype: str) -> Limits:
 
 
 def first_step(op: Op, name: str, x: Array) -> Array:
-    """Return the first step of each number of a leaf: a power of two, so that all steps are exact."""
-    size = np.where((x == 0) | ~np.isfinite(x), size_of_numbers(op, name), np.abs(x))
-    return 2.0 ** np.floor(np.log2(FIRST_STEP * size))
+    """Return the first step of each number of a leaf: a power of two, so that all steps are exact.
+
+    All steps stay in the domain, but for a number at its end.
+    """
+    size = FIRST_STEP * np.where((x == 0) | ~np.isfinite(x), size_of_numbers(op, name), np.abs(x))
+    inside = room(op, name, x)
+    return 2.0 ** np.floor(np.log2(np.where(inside > 0, np.minimum(size, inside), size)))

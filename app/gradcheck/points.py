@@ -23,6 +23,15 @@ TWICE, COMBINED = 2, 48
 OFF = 2.0**-10
 
 
+def room(op: Op, name: str, x: Array) -> Array:
+    """Return how far each number of an input is from the ends of its domain; infinite outside, or without a domain."""
+    for slot in op.inputs:
+        if slot.name == name and slot.has_domain:
+            nearest = np.minimum(x - slot.domain[0], slot.domain[1] - x)
+            return np.where(nearest >= 0, nearest, np.inf)
+    return np.full(np.shape(x), np.inf)
+
+
 def size_of_numbers(op: Op, name: str) -> float:
     """Return the size of the numbers of an input: a sixth of its domain, which is 1 for the default one.
 

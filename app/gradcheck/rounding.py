@@ -99,6 +99,7 @@ def measure(
     elsewhere: Mapping[Q, float] | None = None,
     noise_floors: Mapping[Q, float] | None = None,
     narrows: Callable[[], bool] = lambda: False,
+    room: Mapping[K, Array] = noise.NO_ROOM,
 ) -> Rounding[Q]:
     """Return the rounding of an op's results at its leaves.
 
@@ -109,12 +110,12 @@ def measure(
 
     At special points, ``noise_floors`` has the noises at other points: numbers that are 0 show none, because relative
     changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype. ``narrows``
-    returns whether the op is known to round to one.
+    returns whether the op is known to round to one. ``room`` is how far the numbers of some leaves may move.
     """
     is_wide = all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values())
     step = STEP if is_wide else STEP_IN_NARROW
     steps = _perturbed(leaves, step, rng, elementwise=elementwise)
-    probes = noise.perturbations(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng)
+    probes = noise.perturbations(leaves, {name: eps(str(leaf.dtype)) for name, leaf in leaves.items()}, rng, room)
     results, *others = evaluate([leaves, *steps, *probes])
     at, *moved = _as_float64((results, *others))
     sensitivity = _sensitivity(moved[: len(steps)], at, step, elementwise=elementwise)

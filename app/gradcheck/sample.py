@@ -12,7 +12,7 @@ from app.autodiff.derivatives import KINDS, Kind, output_shapes, values_up_to
 from app.autodiff.point import Arrays, Point, blame_op
 from app.autodiff.random_errors import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
-from app.gradcheck import rounding
+from app.gradcheck import points, rounding
 from app.gradcheck.graphs import has_narrow_floats, has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
@@ -87,6 +87,7 @@ class Sample:
             elsewhere=self.magnitudes,
             noise_floors=floors,
             narrows=lambda: has_narrowing_cast(self.trace),
+            room={key: points.room(self.point.op, key[1], x) for key, x in self._leaves.items() if key[0] == "inputs"},
         )
 
     @cached_property

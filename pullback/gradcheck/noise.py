@@ -5,7 +5,7 @@ a narrower dtype inside has noise too, but its results could be better. So noise
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from pullback.dtypes import Array
 K = TypeVar("K")
 Q = TypeVar("Q")
 
+NO_ROOM: Mapping[Any, Array] = {}
 # Noise is measured with changes of a few units in the last place, and at points on a line that are further apart, since
 # a function that cancels inside is a staircase whose steps are wider than tiny changes.
 DRAWS, FEW_ULPS = 3, (4.0, 16.0)
@@ -34,12 +35,15 @@ NOT_FAR, NEAR, ENOUGH, WIDER = 32.0, 3.0, 6, 1.5
 
 
 def perturbations(
-    leaves: Mapping[K, Array], units: Mapping[K, float], rng: np.random.Generator
+    leaves: Mapping[K, Array],
+    units: Mapping[K, float],
+    rng: np.random.Generator,
+    room: Mapping[K, Array] = NO_ROOM,
 ) -> list[dict[K, Array]]:
     """Return the sets of leaves at which ``measure`` needs the results; ``units`` is the ``eps`` of each leaf.
 
     They are pairs that differ from the leaves by a few units in the last place in either direction, and the nodes of a
-    line except the one that is 0.
+    line except the one that is 0. The numbers of a leaf that is in ``room`` move by no more than that.
     """
     ties = {name: np.unique(leaf, return_inverse=True) for name, leaf in leaves.items()}
 
@@ -53,6 +57,10 @@ def perturbations(
 
     few = [{name: ulps * units[name] for name, ulps in change().items()} for _ in range(DRAWS)]
     line = {name: ulps * (FARTHEST / FEW_ULPS[1]) for name, ulps in change().items()}
+    for changes in (*few, line):
+        for name, most in room.items():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                changes[name] = np.sign(changes[name]) * np.fmin(np.abs(changes[name]), most / np.abs(leaves[name]))
     pairs = [scaled(leaves, each, sign) for each in few for sign in (1.0, -1.0)]
     return [*pairs, *(scaled(leaves, line, float(t)) for t in NODES if t)]
 

@@ -52,6 +52,12 @@ def fast_sine(x):
     return tf.sin(1000 * x)
 
 
+def within(x):
+    """Reject numbers outside of the declared domain, as a table does."""
+    tf.debugging.assert_less_equal(tf.abs(x), tf.cast(4, x.dtype))
+    return tf.sqrt(tf.maximum(5 - x * x / 4, 0))
+
+
 def straight_through(value):
     return custom_gradient(value, lambda x, dy: dy)
 
@@ -71,6 +77,15 @@ NASTY = {
     "sin(1000x) in float32": nasty(fast_sine, np.linspace(-2, 2, 41).tolist(), SINGLE),
     # One number in thirty looks wrong until it is estimated again with smaller steps.
     "sin(100x) in float32": nasty(lambda x: tf.sin(100 * x), np.linspace(0.01, 3, 2001).tolist(), SINGLE),
+    "a function that rejects numbers outside of its domain": nasty(
+        within,
+        [3.999, -3.9, 0.5, 2.0],
+        WIDE,
+        inputs=(Input("x", WIDE, ("N",), domain=(-4.0, 4.0)),),
+        outputs=(Output("y", WIDE, ("N",)),),
+        batching="none",
+        modes=("graph", "eager"),
+    ),
     "exp at 80": nasty(tf.exp, [80.0, -80.0, 1.0], ("float32", "float64")),
     "exp at 80 in float32": nasty(tf.exp, [80.0, -80.0, 1.0], SINGLE),
     "relu at 0": nasty(tf.nn.relu, [0.0, -1e-6, 1e-6, 2.0]),
