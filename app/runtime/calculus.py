@@ -16,7 +16,7 @@ from tensorflow.python.framework.ops import gradient_registry
 
 from app.errors import PullbackError
 from app.runtime import cancellation, slice_gradient, vectorization
-from app.runtime.dense_cotangents import CUSTOM_GRADIENT
+from app.runtime.repairs.dense_cotangents import CUSTOM_GRADIENT
 from ops import Tensor
 from pullback.ops._rules import dense
 

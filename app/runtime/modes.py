@@ -9,20 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import tensorflow as tf
 
 from app.errors import Postponed
-from app.runtime import (
-    complex_gradients,
-    complex_roots,
-    dense_cotangents,
-    failed_decompositions,
-    inlining,
-    kernel_trial,
-    pooling,
-    power_gradient,
-    tensor_equality,
-    trace_limits,
-    traces,
-    variable_arguments,
-)
+from app.runtime import inlining, kernel_trial, repairs, trace_limits, traces
 from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, NotVectorized, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
@@ -47,16 +34,9 @@ from app.runtime.xla_faults import refuse_wrong_kernels
 from app.runtime.xla_sessions import XlaSession, is_compiled
 from ops import Array, Mode, OpFault, Tensor
 
-complex_gradients.install()
-complex_roots.install()
-dense_cotangents.install()
-failed_decompositions.install()
 inlining.install()
-pooling.install()
-power_gradient.install()
-tensor_equality.install()
+repairs.install()
 trace_limits.install()
-variable_arguments.install()
 
 Key: TypeAlias = tuple[str | int, str]
 """The level of a result, and the name of its input or output.

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from app.runtime.kernels import CHANGES
 from app.runtime.messages import text_of
+from app.runtime.repairs.variable_arguments import observing_reads
 from app.runtime.source_lines import author_line, calling_line, is_author, node_line
-from app.runtime.variable_arguments import observing_reads
 from ops import OpFault
 
 # The most names in a message.

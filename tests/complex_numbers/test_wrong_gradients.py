@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework.ops import gradient_registry
 
 import app.runtime.modes  # noqa: F401 - it installs the guards
-from app.runtime import complex_gradients
+from app.runtime.repairs import complex_gradients
 from pullback.ops import OpFault, custom_gradient
 
 TWO = [0, 1, 1, 0]

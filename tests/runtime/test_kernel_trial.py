@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from app.autodiff import derivatives
 from app.errors import OpFailed
-from app.runtime import kernel_trial, modes, pooling
+from app.runtime import kernel_trial, modes
 from app.runtime.kernels import KERNELS
+from app.runtime.repairs import pooling
 from ops import Input, Op, Output
 from tests.autodiff.evaluations import point
 from tests.gradcheck.wrong.making import WIDE, made

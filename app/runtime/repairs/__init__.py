@@ -1,0 +1,24 @@
+"""What mends TensorFlow 2.21: kernels and gradients that are wrong, and what it hands to the functions of an author."""
+
+from app.runtime.repairs import (
+    complex_gradients,
+    complex_roots,
+    dense_cotangents,
+    failed_decompositions,
+    pooling,
+    power_gradient,
+    tensor_equality,
+    variable_arguments,
+)
+
+
+def install() -> None:
+    """Install every repair; call this before any program is built."""
+    complex_gradients.install()
+    complex_roots.install()
+    dense_cotangents.install()
+    failed_decompositions.install()
+    pooling.install()
+    power_gradient.install()
+    tensor_equality.install()
+    variable_arguments.install()
