@@ -163,7 +163,7 @@ def numeric(document: Mapping[str, Any]) -> Numeric:
 
 def reader(kind: Callable[..., T], field: str) -> Reader[T]:
     """Return the function that reads a result from a response, whose main field is ``field``."""
-    others = {"absent", "outputs"}.intersection(signature(kind).parameters) - {field}
+    others = set(signature(kind).parameters) - {field}
 
     def read(document: Mapping[str, Any]) -> T:
         absent: Reasons = document.get("absent") or {}
@@ -175,7 +175,8 @@ def reader(kind: Callable[..., T], field: str) -> Reader[T]:
             found["outputs"] = _arrays(document.get("outputs", {}), {})
         if "failed" in document:
             found["failed"] = _failed(document)
-        found |= _uncertainties(document, found)
+        if "uncertainty" in others:
+            found |= _uncertainties(document, found)
         return kind(**found)
 
     return read

@@ -42,7 +42,7 @@ def run_in_all_branches(evaluation: Evaluation[Result]) -> Result:
     Raises ``UnknownBranches``, and as ``Evaluation.run``.
     """
     op, device = evaluation.point.op, evaluation.point.spec.device
-    if "graph" not in op.modes:
+    if "graph" not in op.modes or op.is_complex:
         raise UnknownBranches
     with op_errors(op.name), expected_errors():
         results = run(AllBranches(evaluation.program), "graph", evaluation.leaves, device)

@@ -1,8 +1,7 @@
 """Points outside of what ``Op.sample`` draws.
 
 An op that declares ``sample`` is meant for the points that it draws. Special points that the checks make by hand, such
-as zeros and ties, may leave that domain: a Cholesky factor of an indefinite matrix is NaN in one mode and garbage in
-another.
+as zeros and ties, may leave that domain: an indefinite matrix has no Cholesky factor.
 """
 
 from collections.abc import Iterable, Iterator

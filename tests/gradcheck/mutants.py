@@ -267,7 +267,7 @@ MUTANTS = (
     Mutant(
         "rounding.py", "stable = size + sens", "stable = np.fmax(size, 1.0) + sens", ("twice the slope of a tiny cube",)
     ),
-    Mutant("random_rounding.py", "op_type in WHOLE or ", "", tests=ROUNDING),
+    Mutant("random_rounding.py", " or op_type in WHOLE", "", tests=ROUNDING),
     Mutant(
         "random_rounding.py",
         "while isinstance(graph, ControlFlowFuncGraph) or",
@@ -403,7 +403,7 @@ MUTANTS = (
     Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=ROUNDING),
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
-    Mutant("kinks.py", "rounding.eps(target.widest) * sizes)", "0 * sizes)", tests=SEEDS),
+    Mutant("kinks.py", "rounding.eps(objective.dtype) * sizes)", "0 * sizes)", tests=SEEDS),
     Mutant("checks/adjoint.py", "back_bar + forth_bar, size", "np.array(np.inf), size", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),

@@ -184,6 +184,10 @@ def test_steps_and_kinks_are_compared_enough(function: Any) -> None:
     assert document["verdict"] == "pass", document["checks"]
 
 
+def wrong_where_equal(a: Any, dy: Any) -> Any:
+    return 2 * a * dy + tf.cast(tf.reduce_all(a == a[..., :1, :1]), a.dtype)
+
+
 def factor(a: Any) -> Any:
     return tf.linalg.cholesky((a + tf.linalg.matrix_transpose(a)) / 2)
 
@@ -194,7 +198,8 @@ def factor_reference(a: Array) -> Array:
 
 def test_what_is_wrong_at_points_that_sample_does_not_draw_is_a_note() -> None:
     no_reference: Any = None
-    op = of_matrix("factor", factor, no_reference, a=POSITIVE, sample=random_positive, dtypes=("float64",))
+    function = custom_gradient(tf.square, wrong_where_equal)
+    op = of_matrix("squares", function, no_reference, a=POSITIVE, sample=random_positive, dtypes=("float64",))
     document = report(op, checks=["modes", "value", "derivative", "finite"], orders=(1,))
     assert failed(document) == []
     assert document["verdict"] == "pass"
