@@ -34,11 +34,11 @@ class Sparsities(KeyedCache[Held]):
         self._unknown = OrderedDict[Hashable, None]()
 
     def is_unknown(self, use: Hashable) -> bool:
-        """Return whether it is known that nobody knows which nonzeros a use has at every point."""
+        """Return whether a search has shown that the nonzeros of a use may differ from point to point."""
         return use in self._unknown
 
     def note_unknown(self, use: Hashable) -> None:
-        """Note that nobody knows which nonzeros a use has at every point."""
+        """Note that the nonzeros of a use may differ from point to point."""
         with self._lock:
             self._unknown[use] = None
             if len(self._unknown) > UNKNOWN:
