@@ -14,7 +14,7 @@ import numpy as np
 # Private, because nothing public tells whether a kernel has a state.
 from tensorflow.python.framework import op_def_registry
 
-from app.runtime.kernels import CALLS, KERNELS, LOOPS, nodes_of
+from app.runtime.kernels import CALLS, KERNELS, LOOPS, PYTHON, nodes_of
 from ops import Array, OpFault
 
 Results: TypeAlias = Mapping[Any, Array | None]
@@ -31,7 +31,7 @@ def untried(definition: Any) -> list[str]:
     """Return the kernels of a graph's definition that no test has compared; none where some kernel prevents a trial."""
     kernels = {node.op for node in nodes_of(definition)}
     definitions = [op_def_registry.get(kernel) for kernel in kernels - CALLS]
-    if kernels & LOOPS or any(each is not None and each.is_stateful for each in definitions):
+    if kernels & (LOOPS | PYTHON) or any(each is not None and each.is_stateful for each in definitions):
         return []
     return sorted(kernels - KERNELS.keys() - CALLS)
 

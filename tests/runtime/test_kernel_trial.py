@@ -51,10 +51,11 @@ def test_a_kernel_that_is_right_is_served(monkeypatch: pytest.MonkeyPatch) -> No
         (lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[0.0]), ["Bucketize"]),
         (tf.sin, []),
         (lambda x: tf.numpy_function(np.sin, [tf.raw_ops.Bucketize(input=x, boundaries=[0.0])], tf.float64), []),
+        (lambda x: tf.numpy_function(np.sin, [x], tf.float64, stateful=False), []),
         (lambda x: tf.map_fn(lambda row: tf.raw_ops.Bucketize(input=row, boundaries=[0.0]), x, tf.int32), []),
         (tf.function(lambda x: tf.raw_ops.Bucketize(input=x, boundaries=[0.0])), ["Bucketize"]),
     ],
-    ids=["unknown", "known", "Python", "a loop", "in a function"],
+    ids=["unknown", "known", "Python", "stateless Python", "a loop", "in a function"],
 )
 def test_which_kernels_are_tried(function: Callable[..., Any], tried: list[str]) -> None:
     graph = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([3], tf.float64)).graph
