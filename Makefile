@@ -266,7 +266,7 @@ build/sanitized/%.so: %.cc build/tensorflow.flags
 
 sanitize: $(VENV)/.installed-dev $(SANITIZED) ## run the tests of the C++ ops with kernels that check every access
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-	    $(VENV)/bin/python -m tests.ops.sanitized
+	    $(VENV)/bin/python -m tests.ops.sanitized build/sanitized
 
 bench: CLIENTS := umbridge tesseract triton
 bench: $(VENV)/.installed-bench native client-environments ## measure speed next to other servers
