@@ -64,5 +64,5 @@ def traced(case: Case, arguments: Sequence[Array]) -> Callable[[Sequence[Array]]
 
 
 if __name__ == "__main__":
-    share_cores(1)
+    share_cores(1, 1)
     answer_lines(prepared)

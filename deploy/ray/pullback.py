@@ -28,7 +28,8 @@ def application() -> FastAPI:
 
     # TensorFlow would take all cores of the node.
     assigned = get_runtime_context().get_assigned_resources().get("CPU", 1)
-    share_cores(max(1, int(usable_cores() / assigned)))
+    replicas = max(1, int(usable_cores() / assigned))
+    share_cores(replicas, replicas)
     # Checks run in the replica: Ray would not know of separate processes.
     return create_app(Settings().model_copy(update={"check_processes": 0}))
 
