@@ -18,11 +18,10 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message
 
 from app.errors import CannotStart, InternalError, Overloaded
-from app.execution.calls import Call, Portioned
 from app.execution.check_child import come_last, need_unchanged
-from app.execution.check_messages import Done, Head, Part, Piece, Progress, Ready, Setup
+from app.execution.check_messages import Done, Head, Piece, Progress, Ready, Setup
 from app.execution.fork_server import start_as_copy
-from app.execution.progress import FOLLOWER
+from app.execution.progress import FOLLOWER, Follower
 from app.http.request import OF_JOB, OF_KEY
 from app.jobs.records import Claim
 from app.main import create_app
@@ -34,8 +33,8 @@ from app.telemetry.line_writer import STDERR, STDOUT
 from app.telemetry.log import logging_config
 from app.telemetry.printed import SUBJECT
 
-# How often the service learns how far a job has got, and the largest part of an answer that it gets before the whole.
-PROGRESS_S, MOST_PART = 0.05, 1 << 24
+# How often the service learns how far a job has come.
+PROGRESS_S = 0.05
 # Each response gets these anew.
 OF_THE_CONNECTION = (b"connection", b"content-length", b"x-request-id")
 
@@ -90,29 +89,17 @@ async def _serve(app: Any, connection: Connection) -> None:
             connection.send(Done(error, account.owed()))
 
 
-class _Follower:
-    """Sends how far a job has got to the service, at most twenty times a second, and the parts of its answer."""
+def _follower(connection: Connection) -> Follower:
+    """Return what sends how far a job has come to the service, at most twenty times a second."""
+    sent = 0.0
 
-    def __init__(self, connection: Connection) -> None:
-        """Have sent nothing."""
-        self._connection, self._sent = connection, 0.0
+    def follow(done: int, total: int) -> None:
+        nonlocal sent
+        if (now := time.monotonic()) - sent >= PROGRESS_S:
+            sent = now
+            connection.send(Progress(done, total))
 
-    def progress(self, done: int, total: int) -> None:
-        """Send how much is done."""
-        if (now := time.monotonic()) - self._sent >= PROGRESS_S:
-            self._sent = now
-            self._connection.send(Progress(done, total))
-
-    def portion(self, call: Call) -> None:
-        """Send how much is done, and what is finished; a part that is too large for a message is left out."""
-        if isinstance(work := call.work, Portioned):
-            for first, count, result in work.new_parts():
-                reply = call.write(result)
-                data = b"".join(reply.pieces)
-                if len(data) <= MOST_PART:
-                    headers = ((b"content-type", reply.media_type.encode()), *reply.headers)
-                    self._connection.send(Part(first, count, headers, data))
-            self.progress(*work.progress)
+    return follow
 
 
 async def _answer(app: ASGIApp, claim: Claim, connection: Connection, account: Account) -> bool:
@@ -153,7 +140,7 @@ async def _answer(app: ASGIApp, claim: Claim, connection: Connection, account: A
         OF_KEY: claim.key,
         OF_JOB: account,
     }
-    FOLLOWER.set(_Follower(connection))
+    FOLLOWER.set(_follower(connection))
     await app(scope, receive, send)
     return ended.is_set()
 

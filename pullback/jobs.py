@@ -2,20 +2,18 @@
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from pullback.addresses import HEADER_VALUE
 from pullback.calls import Call, nothing, segment
 from pullback.coroutines import run
-from pullback.errors import BadArgument, Gone, ProblemError, TimedOut, Unprocessable
+from pullback.errors import BadArgument, TimedOut
 
 T = TypeVar("T")
 PATH = "/v1/jobs"
 # How long one request waits at most: proxies and clients end those that take long.
 WAIT_S = 20.0
-NOT_READY = 409
 
 
 class JobProgress(NamedTuple):
@@ -87,30 +85,6 @@ class BaseJob(Generic[T]):
             Call(f"{_path(self.id)}/result", self._started.read, None, self._started.accept, may_repeat=True)
         )
 
-    async def _parts(self, send: Callable[[Call[Any]], Awaitable[Any]]) -> AsyncGenerator[T]:
-        if not self.id:
-            yield self._started.result  # pyright: ignore[reportReturnType] - that of the call
-            return
-        first = 0
-        while True:
-            path = f"{_path(self.id)}/points?first={first}&wait={self._wait_s():.3f}"
-            try:
-                count, part = await send(Call(path, self._counted, None, self._started.accept, may_repeat=True))
-            except Unprocessable:  # it has no more points
-                return
-            except Gone:
-                await self._result(send, None)  # raises the error of a job that has failed
-                raise
-            except ProblemError as error:
-                if error.status != NOT_READY:
-                    raise
-                continue
-            first += count
-            yield part
-
-    def _counted(self, document: Mapping[str, Any]) -> tuple[int, T]:
-        return _points(document) or 0, self._started.read(document)
-
     async def _cancel(self, send: Callable[[Call[Any]], Awaitable[Any]]) -> None:
         if self.id:
             await send(Call(_path(self.id), nothing, may_repeat=True, verb="DELETE"))
@@ -126,17 +100,6 @@ class Job(BaseJob[T]):
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job, and return the result of its call, or raise its error."""
         return run(self._result(self._send, timeout))
-
-    def parts(self) -> Iterator[T]:
-        """Yield the results of a call with ``points=True`` as they come, each at some of the points, in their order.
-
-        ``failed`` counts the points from the first of all. Raises ``Gone`` where the service had no room for a part:
-        then ``result`` has all.
-        """
-        parts = self._parts(self._send)
-        with suppress(StopAsyncIteration):
-            while True:
-                yield run(anext(parts))
 
     def cancel(self) -> None:
         """End the job with its computation; free the result of one that has ended."""
@@ -156,14 +119,6 @@ class AsyncJob(BaseJob[T]):
     async def result(self, timeout: float | None = None) -> T:
         """Wait for the job, and return the result of its call, or raise its error."""
         return await self._result(self._client.send, timeout)
-
-    def parts(self) -> AsyncIterator[T]:
-        """Yield the results of a call with ``points=True`` as they come, each at some of the points, in their order.
-
-        ``failed`` counts the points from the first of all. Raises ``Gone`` where the service had no room for a part:
-        then ``result`` has all.
-        """
-        return self._parts(self._client.send)
 
     async def cancel(self) -> None:
         """End the job with its computation; free the result of one that has ended."""
@@ -204,22 +159,6 @@ def state(document: Mapping[str, Any]) -> JobState:
     progress = document.get("progress")
     done = None if progress is None else JobProgress(progress["done"], progress["total"])
     return JobState(document["id"], document["state"], document.get("position"), document.get("error"), done)
-
-
-def _points(document: Any) -> int | None:
-    """Return the number of points of an answer: the length of its first tensor; ``None`` without any."""
-    if isinstance(shape := getattr(document, "shape", None), tuple) and shape:
-        return int(cast("tuple[int, ...]", shape)[0])
-    if isinstance(document, Mapping):
-        named = cast("Mapping[str, Any]", document)
-        if isinstance(named.get("shape"), list) and "dtype" in named:
-            return int(named["shape"][0])
-        counts = (_points(value) for name, value in named.items() if name != "failed")
-    elif isinstance(document, list | tuple):
-        counts = map(_points, cast("Sequence[Any]", document))
-    else:
-        return None
-    return next((count for count in counts if count is not None), None)
 
 
 def _path(name: str) -> str:

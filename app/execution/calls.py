@@ -3,7 +3,7 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -49,10 +49,6 @@ class Portioned(ABC):
     @abstractmethod
     def progress(self) -> tuple[int, int]:
         """How many of the parts of the work are done, and how many there are."""
-
-    @abstractmethod
-    def new_parts(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield what is done since the last call: the first of some parts, their count, and what ``write`` takes."""
 
 
 Work: TypeAlias = Evaluation[Any] | Steps

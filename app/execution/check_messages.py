@@ -114,23 +114,13 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The answer of a job at ``count`` of its points, from the ``first`` of them."""
-
-    first: int
-    count: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    data: bytes
-
-
-@dataclass(frozen=True)
 class Dead:
     """The process has ended with this status, as ``os.waitstatus_to_exitcode`` returns it; ``None`` if unknown."""
 
     status: int | None
 
 
-Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Head | Piece | Progress | Part | Dead
+Message: TypeAlias = Ready | Planned | Began | Found | Left | Done | Head | Piece | Progress | Dead
 """What comes from the process, or how it has ended."""
 
 

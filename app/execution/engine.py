@@ -20,7 +20,7 @@ from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
 from app.execution.linearizations import Linearizations
-from app.execution.progress import note_portion, note_progress
+from app.execution.progress import note_progress
 from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
 from app.execution.sparsities import Sparsities
@@ -118,8 +118,7 @@ class Engine:
         )
         if isinstance(work, Portioned):
             while not await turn(work.run_portion):
-                note_portion(call)
-            note_portion(call)
+                note_progress(*work.progress)
             return work.result
         return await turn(work)
 

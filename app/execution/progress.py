@@ -1,22 +1,11 @@
 """The progress of a request. A job has a follower, which receives it; other requests have none."""
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TypeAlias
 
-from app.execution.calls import Call
-
-
-class Follower(Protocol):
-    """Receives the progress of a request."""
-
-    def progress(self, done: int, total: int) -> None:
-        """Receive how many of the ``total`` parts of the work are ``done``."""
-        ...
-
-    def portion(self, call: Call) -> None:
-        """Receive a call after each portion of its ``Portioned`` work."""
-        ...
-
+Follower: TypeAlias = Callable[[int, int], None]
+"""Receives how many of the parts of the work are done, and how many there are."""
 
 FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
 """The follower of the request that this task answers."""
@@ -25,10 +14,4 @@ FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
 def note_progress(done: int, total: int) -> None:
     """Tell the follower of this request, if it has one, how much is done."""
     if (follower := FOLLOWER.get()) is not None:
-        follower.progress(done, total)
-
-
-def note_portion(call: Call) -> None:
-    """Tell the follower of this request, if it has one, that a portion is done."""
-    if (follower := FOLLOWER.get()) is not None:
-        follower.portion(call)
+        follower(done, total)

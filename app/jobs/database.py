@@ -32,15 +32,11 @@ CREATE TABLE IF NOT EXISTS store (name TEXT NOT NULL, boot TEXT NOT NULL, zero R
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, idempotency TEXT,
     digest BLOB NOT NULL, state TEXT NOT NULL, target TEXT NOT NULL, headers BLOB NOT NULL, size INTEGER NOT NULL,
-    runs INTEGER NOT NULL DEFAULT 0, worker TEXT, ends REAL, error TEXT, status INTEGER, answer_headers BLOB
+    runs INTEGER NOT NULL DEFAULT 0, worker TEXT, ends REAL, error TEXT, status INTEGER, answer_headers BLOB,
+    done INTEGER, total INTEGER
 );
 CREATE TABLE IF NOT EXISTS requests (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS parts (
-    number INTEGER NOT NULL, first INTEGER NOT NULL, points INTEGER NOT NULL, headers BLOB NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (number, first)
-);
 -- The jobs of a key that have not ended, the bytes of all, and the number of its latest turn.
 CREATE TABLE IF NOT EXISTS keys (
     key TEXT PRIMARY KEY, jobs INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,7 +13,7 @@ import orjson
 
 from app.errors import OpFailed, Overloaded, TooManyRequests
 from app.jobs.processes import Died, JobProcesses
-from app.jobs.records import Answer, Claim, JobRequest, PartOfAnswer, Progress, State
+from app.jobs.records import Answer, Claim, JobRequest, Progress, State
 from app.jobs.store import JobStore
 
 log = logging.getLogger("pullback")
@@ -29,8 +29,6 @@ PAUSE_S = 2.0
 # How long a process without a job is kept.
 KEPT_S = 60.0
 FIRST_ERROR = 400
-# The seconds between two looks at a job whose events a client reads, and after which it gets an unchanged state.
-FOLLOW_S, BEAT_S = 0.25, 10.0
 
 
 class JobLine:
@@ -121,33 +119,6 @@ class JobLine:
                 events.discard(ended)
         return await self.call(lambda store: store.states(names, key))
 
-    async def events(self, name: str, key: str) -> AsyncGenerator[State]:
-        """Yield the state of a job of a key as it changes, and every ``BEAT_S``, until the job has ended.
-
-        Raises the errors of ``JobStore.states``.
-        """
-        last, told = None, 0.0
-        while not self._is_stopping:
-            [state] = await self.states([name], key, 0.0 if last is None else FOLLOW_S)
-            if state != last or time.monotonic() - told > BEAT_S:
-                last, told = state, time.monotonic()
-                yield state
-            if state.has_ended:
-                return
-
-    async def part(self, name: str, key: str, point: int, wait_s: float) -> tuple[State, PartOfAnswer | None]:
-        """Return the state of a job of a key, and the part of its answer at a point, at the latest after ``wait_s``.
-
-        Raises the errors of ``JobStore.states``.
-        """
-        until = time.monotonic() + wait_s
-        while True:
-            state, found = await self.call(lambda store: store.part(name, key, point))
-            left = until - time.monotonic()
-            if found is not None or state.has_ended or left <= 0 or self._is_stopping:
-                return state, found
-            await self.states([name], key, min(left, FOLLOW_S))
-
     async def _run(self) -> None:
         version, swept, had_job = -1, -SWEEP_S, time.monotonic()
         while True:
@@ -233,13 +204,10 @@ class JobLine:
             log.exception("job %s failed", claim.id)
             return lambda store: store.fail(claim, "the service failed; its log has the details")
 
-    async def _follow(self, claim: Claim, news: Progress | PartOfAnswer) -> None:
-        """Keep the progress of a job, and the parts of its answer for which the store has room."""
-        with suppress(TooManyRequests, Overloaded):
-            if isinstance(news, Progress):
-                await self.call(lambda store: store.note(claim, news))
-            else:
-                await self.call(lambda store: store.add_part(claim, news))
+    async def _follow(self, claim: Claim, progress: Progress) -> None:
+        """Keep how far a job has come."""
+        with suppress(Overloaded):
+            await self.call(lambda store: store.note(claim, progress))
 
     async def _note(self, claim: Claim, outcome: Callable[[JobStore], None]) -> None:
         """Note the end of a job in the store, once that works."""

@@ -7,17 +7,16 @@ from typing import TypeAlias
 
 from app.errors import OpFailed, Overloaded, PullbackError
 from app.execution import check_messages
-from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Part, Piece, Ready, Setup
+from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
 from app.execution.check_pool import LATE_S, Forks
 from app.execution.check_process import CheckProcess
-from app.jobs.records import Answer, Claim, PartOfAnswer, Progress
+from app.jobs.records import Answer, Claim, Progress
 from app.runtime.forks import BROKEN, ending_of
 
 log = logging.getLogger("pullback")
 
-Follow: TypeAlias = Callable[[Progress | PartOfAnswer], Awaitable[None]]
-"""Takes how far a job has got, and the parts of its answer."""
-
+Follow: TypeAlias = Callable[[Progress], Awaitable[None]]
+"""Takes how far a job has come."""
 
 Charge: TypeAlias = Callable[[str, float], None]
 """Counts for a key, by its name, that its job has computed for so many seconds."""
@@ -38,7 +37,7 @@ class JobProcesses:
     async def run(self, claim: Claim, limit_s: float, most: int, follow: Follow) -> Answer:
         """Return the answer to the request of a job; its process has ended when this was cancelled.
 
-        ``follow`` takes what comes before the answer.
+        ``follow`` takes how far the job has come, again and again.
 
         Raises ``Died``, ``OpFailed`` where the answer has more than ``most`` bytes or the process too much memory or
         time, and ``Overloaded`` where no process can start.
@@ -100,8 +99,6 @@ class JobProcesses:
                     pass
                 case check_messages.Progress(done, total):
                     await follow(Progress(done, total))
-                case Part(first, count, headers, data):
-                    await follow(PartOfAnswer(first, count, Answer(200, headers, data)))
                 case Piece(data):
                     pieces.append(data)
                     size += len(data)

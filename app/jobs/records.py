@@ -62,14 +62,6 @@ class Claim(NamedTuple):
     key: str = ""
 
 
-class PartOfAnswer(NamedTuple):
-    """The answer of a job at so many of its ``points``, from the ``first`` of them."""
-
-    first: int
-    points: int
-    answer: Answer
-
-
 class Progress(NamedTuple):
     """How many parts of a job are done: points, or steps of checks."""
 

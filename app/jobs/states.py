@@ -3,22 +3,24 @@
 import sqlite3
 
 from app.errors import Gone, NotFound
-from app.jobs import parts
-from app.jobs.records import NAME, State
+from app.jobs.records import NAME, Progress, State
 
 
 def state_of(db: sqlite3.Connection, store: str, name: str, key: str) -> State:
     """Return the state of a job of a key in a store; raises ``NotFound`` for that of another, and ``Gone``."""
-    found = db.execute("SELECT state, error, number FROM jobs WHERE id = ? AND key = ?", [name, key]).fetchone()
+    found = db.execute(
+        "SELECT state, error, number, done, total FROM jobs WHERE id = ? AND key = ?", [name, key]
+    ).fetchone()
     if found is None:
         is_foreign = NAME.fullmatch(name) and not name.startswith(store)
         cure = ": it is that of another server" if is_foreign else ": expected the id of a job of this key"
         raise NotFound(f"unknown job {name!r}{cure}")
-    state, error, number = found
+    state, error, number, *progress = found
     if state == "expired":
         raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
-    progress = parts.progress(db, number) if state == "running" else None
-    return State(name, state, _position(db, key, number) if state == "waiting" else None, error, progress)
+    position = _position(db, key, number) if state == "waiting" else None
+    is_known = state == "running" and None not in progress
+    return State(name, state, position, error, Progress(*progress) if is_known else None)
 
 
 def _position(db: sqlite3.Connection, key: str, number: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import CannotStart, Overloaded, wrong
-from app.jobs import parts, quota
+from app.jobs import quota
 from app.jobs.database import Database
 from app.jobs.records import (
     ENDED,
@@ -22,7 +22,6 @@ from app.jobs.records import (
     Bounds,
     Claim,
     JobRequest,
-    PartOfAnswer,
     Progress,
     State,
     read_headers,
@@ -168,7 +167,7 @@ class JobStore:
                 return
             number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
             headers = write_headers(answer.headers)
-            new = len(answer.body) + len(headers) + parts.sizes(db, number)
+            new = len(answer.body) + len(headers)
             quota.need_bytes(db, self._bounds, key, new + self._bounds.overhead - size)
             db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
             db.execute(
@@ -180,28 +179,7 @@ class JobStore:
         """Note how much is done of a job that this process runs."""
         with self._database.transaction() as db:
             if self._runs(db, claim):
-                parts.note(db, claim.id, progress)
-
-    def add_part(self, claim: Claim, part: PartOfAnswer) -> None:
-        """Keep a part of the answer of a job that this process runs; an earlier run may have made it.
-
-        Raises ``TooManyRequests`` or ``Overloaded`` if the store has no room for it.
-        """
-        with self._database.transaction() as db:
-            if not self._runs(db, claim):
-                return
-            number, key = db.execute("SELECT number, key FROM jobs WHERE id = ?", [claim.id]).fetchone()
-            quota.need_bytes(db, self._bounds, key, parts.size(part))
-            parts.add(db, number, part)
-
-    def part(self, name: str, key: str, point: int) -> tuple[State, PartOfAnswer | None]:
-        """Return the state of a job of a key, and the part of its answer at a point if there is one.
-
-        Raises as ``states``, and ``Unprocessable`` for a point that the job does not have.
-        """
-        with self._database.transaction(writes=False) as db:
-            state = self._state(db, name, key)
-            return state, parts.at(db, name, point)
+                db.execute("UPDATE jobs SET done = ?, total = ? WHERE id = ?", [*progress, claim.id])
 
     def fail(self, claim: Claim, error: str) -> None:
         """Note why a job that this process runs has failed without an answer."""
@@ -308,8 +286,6 @@ class JobStore:
             ],
         ).fetchone()
         db.execute(_OF_REQUEST, [number])
-        if state != "done":
-            parts.forget(db, number)
 
     def _expire(self, db: sqlite3.Connection, name: str) -> None:
         """Forget all of a job but its id."""
@@ -318,5 +294,3 @@ class JobStore:
             [self._database.now(), self._bounds.overhead, name],
         ).fetchone()
         db.execute(_OF_ANSWER, [number])
-        parts.forget(db, number)
-        parts.forget_progress(db, number)

@@ -163,9 +163,7 @@ class Plan:
         def bind(decoded: Fields, tensors: Sequence[Array]) -> tuple[Point, Work]:
             return self._at(decoded, tensors)[:2]
 
-        work = AtPoints(
-            tensors, shape or points_in(tensors), bind, self.request.partial, finish, has_parts=shape is None
-        )
+        work = AtPoints(tensors, shape or points_in(tensors), bind, self.request.partial, finish)
         is_long = self.is_long or work.count > FEW or sum(tensor.size for tensor in tensors.values()) > SHORT_COST
         return Call(self.owner, self.spec, work, is_long, write, counters)
 

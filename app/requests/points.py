@@ -26,8 +26,6 @@ from ops import Array
 
 # How long a portion lasts, but for the call that it is in: others have their turns in between.
 PORTION_S = 0.05
-# The most parts of an answer that a follower receives before the whole.
-PARTS = 100
 # The most points of an answer that may have failed: their errors take about a kilobyte each.
 MOST_FAILED = 10_000
 
@@ -76,10 +74,8 @@ class AtPoints(Portioned):
     bind: Bind
     is_partial: bool
     finish: Callable[[Point, Any], Any] | None = None
-    has_parts: bool = True
     _rows: Rows | None = None
     _next: int = 0
-    _told: int = 0
     _bound: tuple[int, Point, Work] | None = None
     _failed: dict[int, PullbackError] = field(default_factory=dict[int, PullbackError])
 
@@ -114,20 +110,6 @@ class AtPoints(Portioned):
     def progress(self) -> tuple[int, int]:
         """How many points are done, and how many there are."""
         return self._next, self.count
-
-    def new_parts(self) -> Iterator[tuple[int, int, "Answers"]]:
-        """Yield the answers at the points that are done since the last call, ``PARTS`` times in all at the most.
-
-        The parts of equal requests are equal. Those before the first result are not yielded.
-        """
-        size = max(1, math.ceil(self.count / PARTS))
-        while self.has_parts and self._rows is not None and self._told < self.count:
-            first, stop = self._told, min(self._told + size, self.count)
-            if self._next < stop:
-                return
-            self._told = stop
-            failed = {i: error for i, error in self._failed.items() if first <= i < stop}
-            yield first, stop - first, Answers(self._rows.part(first, stop, failed), failed)
 
     def _run_next(self, checkpoint: Checkpoint) -> None:
         """Run the next point, with those after it that may share its call."""

@@ -35,11 +35,6 @@ class Rows:
                 raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
             whole[index] = leaf
 
-    def part(self, first: int, stop: int, failed: Mapping[int, PullbackError]) -> Any:
-        """Return the result at some of the points."""
-        own = [x if isinstance(x, Absent) else x[first:stop] for x in self.arrays]
-        return Rows(self.example, own).whole((stop - first,), {i - first: error for i, error in failed.items()})
-
     def whole(self, shape: tuple[int, ...], failed: Mapping[int, PullbackError]) -> Any:
         """Return the result with the leading axes of points in each array."""
         for array in self.arrays if failed else ():

@@ -47,35 +47,6 @@ def test_a_call_in_the_background_has_the_same_result(service):
             job.result()
 
 
-def test_points_come_before_the_whole(service):
-    x = np.random.default_rng(0).normal(size=(150, 3, 3))
-    x += x.transpose(0, 2, 1)
-    x[77] = np.nan
-    with pullback.Client(service.url) as client:
-        op = client.op("self_adjoint_eig")
-        calls = ((op.vjp, lambda found: found.gradients["a"]), (op.jacobian, lambda found: found.jacobian["w"]["a"]))
-        for call, array in calls:  # the answer of the second one is in another format
-            job = call(x, points=True, partial=True, background=True)
-            assert isinstance(job, pullback.Job)
-            parts, whole = [*job.parts()], job.result(PATIENCE_S)
-            arrays = [*map(array, (*parts, whole))]
-            assert len(parts) == 75
-            np.testing.assert_array_equal(np.concatenate(arrays[:-1]), arrays[-1])
-            assert [point for part in parts for point in part.failed] == list(whole.failed) == [77]
-        wrong = op.vjp(x, points=True, background=True)
-        with pytest.raises(pullback.Unprocessable, match="point 77"):
-            list(wrong.parts())
-        with pytest.raises(pullback.Gone):
-            list(op.vjp(x[0], background=True).parts())
-
-    async def main() -> list[int]:
-        async with pullback.AsyncClient(service.url) as client:
-            job = await client.op("self_adjoint_eig").forward(x[:5], points=True, background=True)
-            return [len(part["w"]) async for part in job.parts()]
-
-    assert asyncio.run(main()) == [1] * 5
-
-
 def test_jobs_are_awaited(service):
     async def main() -> None:
         async with pullback.AsyncClient(service.url) as client:

@@ -249,7 +249,6 @@ def cases(post: Callable[..., str], linearize: Callable[[], str]) -> dict[tuple[
         ("DELETE", "/v1/linearizations/{id}"): [(f"/v1/linearizations/{linearize()}", {})],
         ("GET", "/v1/jobs"): [("/v1/jobs", {}), ("/v1/jobs?id=none", {})],
         ("GET", "/v1/jobs/{id}"): [("/v1/jobs/none", {})],
-        ("GET", "/v1/jobs/{id}/points"): [("/v1/jobs/none/points", {})],
         ("GET", "/v1/jobs/{id}/result"): [("/v1/jobs/none/result", {})],
         ("DELETE", "/v1/jobs/{id}"): [("/v1/jobs/none", {})],
         ("POST", "/v1/ops/{op}/numeric"): [*native("numeric", size=200), of_graph(post(20), "numeric")],

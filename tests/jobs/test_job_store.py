@@ -3,17 +3,16 @@
 import multiprocessing
 import os
 import resource
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from app.errors import Gone, NotFound, Overloaded, TooManyRequests, Unprocessable
-from app.jobs.records import Answer, Bounds, Claim, JobRequest, PartOfAnswer, Progress
+from app.jobs.records import Answer, Bounds, Claim, JobRequest, Progress
 from app.jobs.store import JobStore
 
 BOUNDS = Bounds(jobs_of_key=10, bytes_of_key=1 << 20, bytes=3 << 19, kept_s=1000.0)
@@ -134,48 +133,16 @@ def test_an_idempotency_key_finds_the_same_job(tmp_path: Path) -> None:
         assert store.add("", REQUEST, "a").state == "waiting"
 
 
-def test_parts_of_an_answer_are_there_before_it(tmp_path: Path) -> None:
+def test_progress_is_that_of_a_job_that_runs(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         name = store.add("", REQUEST).id
-        claim, alone = claimed(store), store.counts()["bytes"]
-        parts = [PartOfAnswer(first, 10, DONE._replace(body=b"%d" % first)) for first in (0, 10)]
-        for part in parts:
-            store.add_part(claim, part)
-        store.add_part(claim, parts[0]._replace(answer=DONE))  # of a second run
+        claim = claimed(store)
+        assert store.states([name], "")[0].progress is None
         store.note(claim, Progress(20, 40))
         assert store.states([name], "")[0].progress == (20, 40)
-        before = store.counts()["bytes"]
-        assert before - alone > sum(len(part.answer.body) for part in parts)
-        assert [store.part(name, "", point)[1] for point in (0, 9, 10, 20)] == [parts[0], parts[0], parts[1], None]
-        with pytest.raises(NotFound):
-            store.part(name, "other", 0)
-        with pytest.raises(TooManyRequests):
-            store.add_part(claim, parts[0]._replace(first=20, answer=DONE._replace(body=bytes(1 << 20))))
         store.finish(claim, DONE)
+        store.note(claim, Progress(40, 40))
         assert store.states([name], "")[0].progress is None
-        assert store.part(name, "", 15)[1] == parts[1]
-        assert store.counts()["bytes"] > BOUNDS.overhead + sum(len(part.answer.body) for part in parts)
-        store.cancel(name, "")
-        assert store.counts()["bytes"] == BOUNDS.overhead < before
-        assert rows_of(tmp_path, "parts") == 0
-        other = claimed_after(store, REQUEST)
-        store.add_part(other, parts[0])
-        store.cancel(other.id, "")
-        assert store.counts()["bytes"] == 2 * BOUNDS.overhead
-        assert rows_of(tmp_path, "parts") == 0
-        store.add_part(other, parts[1])
-        assert store.part(other.id, "", 10)[1] is None
-
-
-def rows_of(folder: Path, table: str) -> int:
-    """Return how many rows a table of the file of jobs has."""
-    with closing(sqlite3.connect(folder / "jobs.sqlite3")) as db:
-        return db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-
-
-def claimed_after(store: JobStore, request: JobRequest) -> Claim:
-    store.add("", request)
-    return claimed(store)
 
 
 def test_keys_take_turns_and_see_only_their_own(tmp_path: Path) -> None:

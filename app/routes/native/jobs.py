@@ -3,25 +3,19 @@
 A job is found only with the key of its request.
 """
 
-import math
-import time
-from contextlib import aclosing, suppress
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.types import Receive, Scope, Send
 
-from app.errors import Gone, NotFound, NotReady, OpFailed, Overloaded, wrong
+from app.errors import Gone, NotReady, OpFailed, wrong
 from app.execution.engine import Engine
 from app.http.request import REQUEST, Defer, Request
 from app.http.route import PageRoute, RawRoute, always
 from app.jobs.line import JobLine
 from app.jobs.records import KEY_HEADER, MOST_KEY, JobRequest, State
 from app.requests.answering import PIECE, Reply, send_reply
-from app.requests.negotiation import EVENTS, JSON, LINES, accepted
 from app.routes.native.linearizations import REPLICA
 from app.routes.protocol import document_reply
 from app.telemetry.trace_context import SAMPLED, TRACEPARENT, Parent, parent_of
@@ -122,15 +116,8 @@ def job_routes(engine: Engine, jobs: JobLine) -> APIRouter:
 
     @router.get(ONE, summary="Get the state of a job", operation_id="job", response_model=JobState, **options)
     async def one(id: JobId, http_request: HttpRequest, wait: Wait = 0) -> Any:
-        """Return the state of a job; with ``wait``, once it has ended.
-
-        With ``Accept: text/event-stream`` or ``application/x-ndjson``, it is a stream of its states as they change.
-        """
-        request: Request = http_request.scope[REQUEST]
-        if (media_type := accepted(request.headers, (JSON, EVENTS, LINES))) != JSON:
-            await jobs.states([id], request.key)
-            return _Events(request, jobs, id, media_type)
-        [state] = await _states(request, jobs, [id], wait)
+        """Return the state of a job; with ``wait``, once it has ended."""
+        [state] = await _states(http_request.scope[REQUEST], jobs, [id], wait)
         return state.document()
 
     @router.delete(ONE, summary="End a job, or free its answer", operation_id="delete_job", status_code=204)
@@ -138,37 +125,6 @@ def job_routes(engine: Engine, jobs: JobLine) -> APIRouter:
         """End a job that waits or runs, with its process; free the answer of one that has ended."""
         await jobs.cancel(id, http_request.scope[REQUEST].key)
         return Response(status_code=204)
-
-    @router.get(
-        f"{ONE}/points",
-        summary="Get the answer of a job at some points",
-        operation_id="job_points",
-        responses=_ANY,
-        response_class=Response,
-    )
-    async def points(
-        id: JobId,
-        http_request: HttpRequest,
-        first: Annotated[int, Query(ge=0, lt=1 << 62, description="The first point.")] = 0,
-        wait: Wait = 0,
-    ) -> Response:
-        """Return the answer of a job with ``points`` at some of them, before it has ended, in the form of the whole.
-
-        The header ``Pullback-Points`` has the range: the first one, which is at most ``first``, and the last one. With
-        ``wait``, the answer comes once that point is done.
-        """
-        request: Request = http_request.scope[REQUEST]
-        request.deadline.start_work()
-        state, found = await jobs.part(id, request.key, first, _wait_s(request, wait))
-        if found is None:
-            if state.has_ended:
-                raise Gone(
-                    f"job {id} is {state.state}, and has no part with point {first}: GET {ALL}/{id}/result has all"
-                )
-            raise NotReady(f"job {id} is {state.state}, and has no answer at point {first} yet")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in found.answer.headers}
-        headers["pullback-points"] = f"{found.first}-{found.first + found.points - 1}"
-        return Response(found.answer.body, headers=headers)
 
     async def result(request: Request) -> None:
         await _send_answer(jobs, request)
@@ -195,42 +151,7 @@ def job_routes(engine: Engine, jobs: JobLine) -> APIRouter:
 
 async def _states(request: Request, jobs: JobLine, names: list[str], wait_s: float) -> list[State]:
     request.deadline.start_work()
-    return await jobs.states(names, request.key, _wait_s(request, wait_s))
-
-
-def _wait_s(request: Request, wait_s: float) -> float:
-    return max(0.0, min(wait_s, request.deadline.allowed_s - MARGIN_S))
-
-
-class _Events(Response):
-    """A stream of the states of a job."""
-
-    def __init__(self, request: Request, jobs: JobLine, name: str, media_type: str) -> None:
-        """Take the request and the job, which must be one of its key."""
-        super().__init__(media_type=media_type)
-        self._request, self._states = request, jobs.events(name, request.key)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a line, or an event, for each state; the stream has no end but that of the job, or of the client."""
-        del scope, receive, send
-        request, until = self._request, math.inf
-        if b"pullback-deadline-ms" in request.headers:
-            until = request.deadline.at - MARGIN_S
-        headers = [(b"content-type", str(self.media_type).encode()), (b"cache-control", b"no-store")]
-        request.deadline.start_work(until=math.inf)
-        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-        with suppress(Gone, NotFound, Overloaded):  # freed meanwhile
-            async with aclosing(self._states) as states:
-                async for state in states:
-                    line = orjson.dumps(state.document(), option=orjson.OPT_APPEND_NEWLINE)
-                    line = b"event: state\ndata: %s\n" % line if self.media_type == EVENTS else line
-                    # A client that stops reading must not hold a place.
-                    request.deadline.start_send(request.taken)
-                    await request.send({"type": "http.response.body", "body": line, "more_body": True})
-                    request.deadline.start_work(until=math.inf)
-                    if time.monotonic() > until:
-                        break
-        await request.send({"type": "http.response.body", "body": b""})
+    return await jobs.states(names, request.key, max(0.0, min(wait_s, request.deadline.allowed_s - MARGIN_S)))
 
 
 async def _send_answer(jobs: JobLine, request: Request) -> None:
