@@ -70,7 +70,7 @@ class CheckPool:
 
     @asynccontextmanager
     async def process(self, until: float, *, alone: bool = False) -> AsyncGenerator[CheckProcess | None]:
-        """Have a new process inside this block, which is ended with it; ``None``: no place was free in time.
+        """Have a new process inside this block, which has ended after it; ``None``: no place was free in time.
 
         If it is ``alone``, no other runs meanwhile. Raises ``Overloaded`` if no process can start.
         """
@@ -91,8 +91,9 @@ class CheckPool:
             try:
                 yield process
             finally:
-                self._running.discard(process)
                 process.close()
+                await process.ended()
+                self._running.discard(process)
 
     def _new(self) -> CheckProcess:
         try:

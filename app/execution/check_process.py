@@ -186,10 +186,9 @@ class CheckProcess:
 
     async def ended(self) -> None:
         """Wait until the process, which ``kill`` ends, has ended."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOAD_S):
-                while not self.status:
-                    await self._messages.get()
+        until = time.monotonic() + LOAD_S if self.has_begun else self.load_until
+        while not self.status and await self.receive(until) is not None:
+            pass
 
     def close(self) -> None:
         """End the process, with a fork server that has not forked it in time; forget what it has noted."""

@@ -131,9 +131,9 @@ class JobLine:
                     self._counts = await self.call(JobStore.counts)
                 if (latest := await self.call(JobStore.version)) != version or is_woken:
                     version = latest
-                    await self._end_cancelled()
-                    await self._tell()
                     await self._begin()
+                    await self._end_others()
+                    await self._tell()
             except Overloaded:
                 pass  # the store has logged it
             except Exception:
@@ -146,15 +146,15 @@ class JobLine:
                     await self._wake.wait()
 
     async def _begin(self) -> None:
-        """Begin the jobs for which there is a place."""
-        while not self._is_stopping and len(self._running) < self._count and time.monotonic() >= self._pause_until:
+        """Begin the jobs for which there is a place, or let one give way for them."""
+        while not self._is_stopping and time.monotonic() >= self._pause_until:
             claim = await self.call(lambda store: store.claim(self._count))
             if claim is None:
                 return
             self._running[claim.id] = claim, asyncio.create_task(self._work(claim))
 
-    async def _end_cancelled(self) -> None:
-        """End the processes of jobs that another process of the service has cancelled."""
+    async def _end_others(self) -> None:
+        """End the processes of jobs that were cancelled, or gave way."""
         claims = [claim for claim, _ in self._running.values()]
         for claim, still in zip(claims, await self.call(lambda store: store.running(claims)), strict=True):
             # Once: it then waits for the end of the process.

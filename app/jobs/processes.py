@@ -58,9 +58,9 @@ class JobProcesses:
         self._idle.append(process)
         return answer
 
-    def close(self, *, keep: int = 0) -> None:
-        """End the processes that run no job, but for as many as ``keep``."""
-        while len(self._idle) > keep:
+    def close(self) -> None:
+        """End the processes that run no job."""
+        while self._idle:
             self._idle.pop().close()
 
     async def _process(self) -> CheckProcess:

@@ -1,8 +1,9 @@
-"""The states of jobs in the file of jobs, and their places in the line."""
+"""The states of jobs in the file of jobs."""
 
 import sqlite3
 
 from app.errors import Gone, NotFound
+from app.jobs import turns
 from app.jobs.records import NAME, Progress, State
 
 
@@ -18,21 +19,6 @@ def state_of(db: sqlite3.Connection, store: str, name: str, key: str) -> State:
     state, error, number, *progress = found
     if state == "expired":
         raise Gone(f"job {name} has ended, and its answer is no longer kept (PULLBACK_JOBS_KEEP_S): post it again")
-    position = _position(db, key, number) if state == "waiting" else None
+    position = turns.position(db, key, number) if state == "waiting" else None
     is_known = state == "running" and None not in progress
     return State(name, state, position, error, Progress(*progress) if is_known else None)
-
-
-def _position(db: sqlite3.Connection, key: str, number: int) -> int:
-    """Return the place of a job in the line: one more than the jobs that may begin before it do."""
-    # Without a look at every job that waits: there may be thousands.
-    counts = dict(db.execute("SELECT key, jobs FROM keys").fetchall())
-    for other, running in db.execute("SELECT key, count(*) FROM jobs WHERE state = 'running' GROUP BY key"):
-        counts[other] -= running
-    line = "FROM jobs WHERE state = 'waiting' AND key = ?"
-    first, last = (db.execute(f"SELECT {end}(number) {line}", [key]).fetchone()[0] for end in ("min", "max"))
-    if number - first <= last - number:
-        [rank] = db.execute(f"SELECT count(*) {line} AND number <= ?", [key, number]).fetchone()
-    else:
-        rank = counts[key] - db.execute(f"SELECT count(*) {line} AND number > ?", [key, number]).fetchone()[0]
-    return rank + sum(min(rank, count) for other, count in counts.items() if other != key)

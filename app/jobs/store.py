@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import CannotStart, Overloaded, wrong
-from app.jobs import quota
+from app.jobs import quota, turns
 from app.jobs.database import Database
 from app.jobs.records import (
     ENDED,
@@ -127,35 +127,27 @@ class JobStore:
         self._database.free(work)
 
     def leave(self, claim: Claim) -> None:
-        """Give back the place of a job that was cancelled, and whose process has ended."""
+        """Give back the place of a job that was cancelled or gave way, and whose process has ended."""
         forget = "UPDATE jobs SET worker = NULL WHERE id = ? AND worker = ? AND state != 'running'"
         self._database.free(lambda db: db.execute(forget, [claim.id, self._database.worker]))
 
     def claim(self, most: int) -> Claim | None:
         """Return a job that waits, which this process runs from now on, unless ``most`` of all processes run.
 
-        The keys take turns; the jobs of each come in their order. A key leaves the last of several places to others.
+        The order is that of ``turns``. Where no place is free, a job of a key that has too many gives way.
         """
         with self._database.transaction() as db:
-            if db.execute("SELECT count(*) FROM jobs WHERE worker IS NOT NULL").fetchone()[0] >= most:
+            number = turns.next_job(db, most)
+            if number is None:
+                turns.give_way(db)
                 return None
-            found = db.execute(
-                "SELECT (SELECT min(number) FROM jobs WHERE state = 'waiting' AND jobs.key = keys.key) AS first, key"
-                " FROM keys WHERE first IS NOT NULL AND (key = '' OR ? >"
-                " (SELECT count(*) FROM jobs WHERE worker IS NOT NULL AND jobs.key = keys.key))"
-                " ORDER BY turn, first LIMIT 1",
-                [max(1, most - 1)],
+            name, runs, target, headers, key = db.execute(
+                "UPDATE jobs SET state = 'running', worker = ?, runs = runs + 1, done = NULL, total = NULL"
+                " WHERE number = ? RETURNING id, runs, target, headers, key",
+                [self._database.worker, number],
             ).fetchone()
-            if found is None:
-                return None
-            db.execute("UPDATE keys SET turn = (SELECT max(turn) + 1 FROM keys) WHERE key = ?", [found[1]])
-            name, runs, target, headers = db.execute(
-                "UPDATE jobs SET state = 'running', worker = ?, runs = runs + 1 WHERE number = ?"
-                " RETURNING id, runs, target, headers",
-                [self._database.worker, found[0]],
-            ).fetchone()
-            body = db.execute("SELECT body FROM requests WHERE number = ?", [found[0]]).fetchone()[0]
-            return Claim(name, runs, JobRequest(target, read_headers(headers), body), found[1])
+            body = db.execute("SELECT body FROM requests WHERE number = ?", [number]).fetchone()[0]
+            return Claim(name, runs, JobRequest(target, read_headers(headers), body), key)
 
     def finish(self, claim: Claim, answer: Answer, error: str = "") -> None:
         """Keep the answer of a job that this process runs; a job with an ``error`` has failed.

@@ -24,7 +24,8 @@ def test_each_check_has_a_process_of_its_own() -> None:
     async def test(pool: CheckPool) -> None:
         first, second = [sentence(await check(pool, "who")) for _ in range(2)]
         assert first != second
-        await until(lambda: not is_running(int(first)) and not is_running(int(second)))
+        assert not is_running(int(first))
+        assert not is_running(int(second))
 
     in_a_pool(test)
 
@@ -177,13 +178,15 @@ def test_a_stop_ends_a_check_whose_process_starts() -> None:
     in_a_pool(test)
 
 
-def test_who_leaves_during_a_check_ends_it() -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_the_place_of_who_leaves_is_free_when_the_process_has_ended(has_begun: bool) -> None:
     async def test(pool: CheckPool) -> None:
         running = asyncio.create_task(check(pool, "hang"))
-        await until(lambda: any(process.has_begun for process in pool._running))
+        await until(lambda: any(process.has_begun or not has_begun for process in pool._running))
         [process] = pool._running
         running.cancel()
-        await until(lambda: bool(process.status))
+        await asyncio.gather(running, return_exceptions=True)
+        assert process.status
 
     in_a_pool(test)
 

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pullback.keys import line_for
 from tests.http.native_client import BINARY, JSON, problem
+from tests.http.test_keys import bearer
 from tests.patience import PATIENCE_S, PAUSE_S
 
 pytestmark = pytest.mark.slow
@@ -250,6 +252,28 @@ def test_keys_own_their_jobs_and_are_bounded(start: Any, tmp_path: Path):
         assert len(client.get("/v1/jobs").json()["jobs"]) == 20
         for job in client.get("/v1/jobs").json()["jobs"]:
             assert waited(client, f"/v1/jobs/{job['id']}")["state"] in ("done", "failed")
+
+
+def test_a_long_job_gives_way_to_another_key(start: Any, tmp_path: Path):
+    names = {"one": "key-of-one-00", "two": "key-of-two-00"}
+    (tmp_path / "keys").write_text("".join(f"{line_for(name, key)}\n" for name, key in names.items()))
+    one, two = map(bearer, names.values())
+    folder = str(Path(__file__).parent / "plugins")
+    service = start(WORKERS="2", JOBS="2", KEYS_FILE=str(tmp_path / "keys"), OPS_PATH=folder).wait_until_ready()
+    with service.client() as client:
+        long = [deferred(client, "/v1/ops/endless/forward", LONG, **one) for _ in range(2)]
+
+        def states() -> list[str]:
+            return [client.get(path, headers=one).json()["state"] for path in long]
+
+        wait_for(lambda: states() == ["running", "running"])
+        short = deferred(client, VJP, BODY, **two)
+        wait_for(lambda: states() == ["running", "waiting"])
+        client.headers = two
+        assert waited(client, short)["state"] == "done"
+        wait_for(lambda: states() == ["running", "running"])
+    service.process.terminate()
+    assert service.wait() == 0
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -1,7 +1,9 @@
 """The store of jobs: what it keeps through the end of its processes, a full disk, and a clock that is set back."""
 
+import dataclasses
 import multiprocessing
 import os
+import random
 import resource
 import subprocess
 import time
@@ -149,7 +151,7 @@ def test_keys_take_turns_and_see_only_their_own(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         first = [store.add("one", REQUEST).id for _ in range(4)]
         second = [store.add("two", REQUEST).id for _ in range(2)]
-        assert [state.position for state in store.states(first, "one")] == [2, 4, 5, 6]
+        assert [state.position for state in store.states(first, "one")] == [1, 3, 5, 6]
         assert [state.position for state in store.states(second, "two")] == [2, 4]
         assert [state.id for state in store.latest("two")] == second[::-1]
         claims = [claimed(store) for _ in range(6)]
@@ -232,17 +234,54 @@ def test_a_full_disk_refuses_jobs_and_loses_none(tmp_path: Path) -> None:
     assert process.exitcode == 0
 
 
-def test_a_key_leaves_the_last_place_to_others(tmp_path: Path) -> None:
-    with opened(tmp_path) as store:
-        for _ in range(3):
-            store.add("alice", REQUEST)
-        assert store.claim(2) is not None
+def test_a_key_has_all_places_until_another_waits(tmp_path: Path) -> None:
+    with opened(tmp_path) as store, opened(tmp_path) as other:
+        alice = [store.add("alice", REQUEST).id for _ in range(3)]
+        claims = [store.claim(2), store.claim(2)]
+        assert [claim and claim.id for claim in claims] == alice[:2]
         assert store.claim(2) is None
-        bob = store.add("bob", REQUEST).id
+        bob = other.add("bob", REQUEST).id
+        assert other.claim(2) is other.claim(2) is None
+        # The latest job of alice waits again, and has its place until its process has ended.
+        running = [claim for claim in claims if claim]
+        assert store.running(running) == [True, False]
+        assert [state.position for state in store.states(alice, "alice")] == [None, 2, 3]
+        store.finish(running[1], DONE)
+        assert store.claim(2) is None
+        store.leave(running[1])
         claim = store.claim(2)
         assert claim is not None
         assert claim.id == bob
+        # Each has one place. None gives way, and bob's comes to alice when no job of bob waits.
+        for key in ("alice", "bob"):
+            store.add(key, REQUEST)
         assert store.claim(2) is None
+        assert store.running([running[0], claim]) == [True, True]
+        store.finish(claim, DONE)
+        last = [store.claim(2) for _ in range(2)]
+        assert [each and each.key for each in last] == ["bob", None]
+        assert last[0] is not None
+        store.finish(last[0], DONE)
+        again = store.claim(2)
+        assert again is not None
+        assert again[:2] == (alice[1], 1)
+
+
+def test_the_position_is_that_in_which_jobs_begin(tmp_path: Path) -> None:
+    generator, bounds = random.Random(0), dataclasses.replace(BOUNDS, jobs_of_key=1000)
+    keys = ["a", "b", "c", "d"]
+    with opened(tmp_path, bounds) as store:
+        for _ in range(40):
+            waiting = [(store.add(key, REQUEST).id, key) for key in generator.choices(keys, k=generator.randrange(8))]
+            positions = {name: store.states([name], key)[0].position for name, key in waiting}
+            expected = sorted(positions, key=lambda name: positions[name] or 0)
+            assert sorted(filter(None, positions.values())) == [*range(1, len(waiting) + 1)]
+            claims = [claimed(store) for _ in waiting]
+            assert [claim.id for claim in claims] == expected
+            # Some run on, so that keys have different numbers of places.
+            ended = [claim for claim in claims if generator.random() < 0.7]
+            for claim in ended:
+                store.finish(claim, DONE)
 
 
 def test_the_place_of_a_cancelled_job_is_free_when_its_process_has_ended(tmp_path: Path) -> None:
