@@ -33,7 +33,6 @@ from app.http.standard_files import open_standard_files
 from app.http.supervisor import Supervisor
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
-from app.telemetry import audit
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
 from app.telemetry.log import logging_config
 from app.tensors.validation import entries
@@ -73,7 +72,6 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     finally:
-        audit.flush()
         STDOUT.flush()
         STDERR.flush()
 
@@ -86,11 +84,6 @@ def _start() -> int:
         print_errors(*faults(error))
         return WRONG_SETTING
     print_errors(*unknown(os.environ))
-    try:
-        audit.need_writable(settings.audit)
-    except OSError as error:
-        print_errors(f"PULLBACK_AUDIT: cannot write {settings.audit}: {error.strerror}")
-        return WRONG_SETTING
     try:
         certificate = read_certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
     except BadCertificate as error:
@@ -211,7 +204,7 @@ def server_config(settings: Settings, certificate: Certificate | None = None) ->
         http=Connection,
         ws="none",
         lifespan="on",
-        log_config=logging_config(settings.log, settings.audit),
+        log_config=logging_config(settings.log),
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -141,9 +141,6 @@ class Settings(BaseSettings):
         default=tuple(PROTOCOLS), description="Other protocols to serve, separated by ','; empty: none."
     )
     log: Literal["text", "json"] = Field(default="text", description="Format of the log, one line per request.")
-    audit: str = Field(
-        default="", description="File of the audit log, what changes state as JSON; log: the standard log; empty: none."
-    )
     metrics: bool = Field(default=True, description="Collect metrics and serve /metrics.")
     nv_metrics: bool = Field(default=False, description="Add Triton's names of metrics (nv_inference_*) to /metrics.")
     otel: bool = Field(default=False, description="Export traces by OTLP, as OpenTelemetry's variables (OTEL_*) say.")

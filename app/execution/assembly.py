@@ -36,7 +36,6 @@ from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
 from app.settings import MB, Settings
 from app.stored.parameters import ParameterSets
-from app.telemetry import audit
 from app.telemetry.counters import CounterTable, not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
@@ -180,7 +179,6 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.
-    audit.flush()
     STDERR.flush()
 
 

@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.errors import InternalError, Overloaded, Postponed, PullbackError
 from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
-from app.http.audit import Audit
 from app.http.body import Budget, ClientGone
 from app.http.deadlines import Deadline, Deadlines, seconds_of
 from app.http.key_scopes import needs_key, scope_of
@@ -21,7 +20,6 @@ from app.http.request import REQUEST, Defer, Request
 from app.http.route import RawRoute, label
 from app.settings import KB, MB, Settings
 from app.telemetry.accounts import Account
-from app.telemetry.audit import AUDIT
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import CURRENT
 
@@ -57,7 +55,7 @@ class FrontDoor:
         """
         self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
         self._budget, self._origins, self._keys, self._routes = budget, origins, keys, tuple(routes)
-        self._defer, self._audit = defer, Audit() if AUDIT.isEnabledFor(logging.INFO) else None
+        self._defer = defer
         self._deadlines, self._deadline_s = Deadlines(settings.read_kb_s * KB), settings.deadline_s
         self._json_limit = min(settings.max_json_mb * MB, budget.limit)
         self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
@@ -74,7 +72,6 @@ class FrontDoor:
             CURRENT.set(request.times)
         if self._keys is not None:
             request.account = self._keys.keyless
-        refusal = ""
         try:
             await self.admit(request)
         except ClientGone:
@@ -82,8 +79,8 @@ class FrontDoor:
             if request.link.abort():
                 await asyncio.sleep(0)  # the server notices now
         except PullbackError as error:
-            if refusal := error.refusal:
-                request.account.usage.refused[refusal] += 1
+            if error.refusal:
+                request.account.usage.refused[error.refusal] += 1
             await self._fail(request, error)
         except asyncio.CancelledError:
             # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
@@ -99,8 +96,6 @@ class FrontDoor:
             del scope[REQUEST]
             self._lifecycle.in_flight -= request.is_counted
             self._log.answered((request,), request.counters)
-            if self._audit is not None:
-                self._audit.answered(request, refusal)
 
     async def admit(self, request: Request) -> None:
         """Pass on a request that names an allowed host and origin, with a key if one is needed, within its limits.

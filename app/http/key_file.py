@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.errors import CannotStart
-from app.telemetry.audit import note
 from pullback.keys import Grant, read_grant
 
 MAX_FILE, MAX_KEYS = 1 << 20, 1000
-# The most names of changed keys in a line of the audit log.
-MAX_NAMED = 50
 
 logger = logging.getLogger("pullback")
 
@@ -36,17 +33,13 @@ class KeyFile:
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return False
-        self._stamp, before = stamp, self.grants
+        self._stamp = stamp
         try:
             self.grants = read_keys(self._path)
         except (OSError, ValueError) as error:
             logger.error("PULLBACK_KEYS_FILE: %s; the previous keys stay valid", _reason(self._path, error))
             return False
         logger.info("PULLBACK_KEYS_FILE: read %d keys again", len(self.grants))
-        changed = sorted(
-            name for name in before.keys() | self.grants.keys() if before.get(name) != self.grants.get(name)
-        )
-        note("read_keys", keys=len(self.grants), changed=changed[:MAX_NAMED], more=max(0, len(changed) - MAX_NAMED))
         return True
 
 

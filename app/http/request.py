@@ -40,8 +40,6 @@ REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 Defer: TypeAlias = Callable[["Request"], Awaitable[None]]
 """Makes a job of a request, and answers with its id."""
 
-# The statuses of answers that may name what they have made.
-LOCATED = (201, 202)
 REQUEST = "pullback.request"
 """The key of the ``Request`` in the scope of a request."""
 OF_KEY, OF_JOB = "pullback.key", "pullback.account"
@@ -60,8 +58,7 @@ class Request:
     of its work, so that no key starves another. ``account`` counts the work, and ``quota`` returns the headers with
     what is left for the key. ``candidate`` is set if the fast path may make a template from this
     request, and ``defer`` if it may become a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``,
-    that of its errors, and ``counters``. ``times`` are set if it is traced. ``location`` is
-    that of what the request has made, and ``tool_scope`` the scope of the tool that it calls.
+    that of its errors, and ``counters``. ``times`` are set if it is traced.
     """
 
     deadline: Deadline
@@ -108,7 +105,6 @@ class Request:
         self.times: StageTimes | None = None
         self.account: Account = scope.pop(OF_JOB, NOT_CHARGED)
         self.quota: Callable[[], Sequence[Header]] | None = None
-        self.tool_scope = self.location = ""
         self.defer: Defer | None = None
         self.is_streamed = False
         self._receive, self._send = receive, send
@@ -260,10 +256,6 @@ class Request:
         """Send an ASGI message of the response, with our headers among its headers; raises ``ClientGone``."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            if self.status in LOCATED:
-                self.location = next(
-                    (value.decode("latin-1") for name, value in message["headers"] if name == b"location"), ""
-                )
             headers = message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id)]
             if self.quota is not None:
                 headers += self.quota()

@@ -21,7 +21,6 @@ from uvicorn.config import STARTUP_FAILURE
 from app.execution.sources import DISTRIBUTION, Sources
 from app.http.worker import CHANGED, Serve, Worker
 from app.runtime.forks import STOPS, ending_of
-from app.telemetry.audit import note
 
 TICK_S, RECHECK_S = 0.25, 5.0
 # The longest pause before another attempt when replacements die before they serve.
@@ -124,7 +123,6 @@ class Supervisor:
                 logger.error("SIGHUP: the workers stay, because their files cannot be read now: %s", error)
                 return False
             logger.info("SIGHUP: replacing the workers one after the other")
-            note("replace_workers", workers=len(self._places))
             self._reported = []
             self._outdated = [place.worker for place in self._places if place.worker]
         return False

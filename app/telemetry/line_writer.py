@@ -27,10 +27,7 @@ class LineWriter:
     """The lines that this process writes to a descriptor.
 
     ``dropped`` counts those that the buffer could not hold, and those that could not be written, as on a full disk.
-    ``notice`` is the line that says how many these were.
     """
-
-    notice = DROPPED
 
     def __init__(self, descriptor: int) -> None:
         """Start without lines; the thread starts with the first one."""
@@ -61,12 +58,6 @@ class LineWriter:
         while self._size and time.monotonic() < until:
             time.sleep(PAUSE_S / 4)
 
-    def prepare(self) -> None:
-        """Do what must be done before lines are written, on the thread of the lines."""
-
-    def note_lost(self, is_lost: bool) -> None:
-        """Take whether the lines that were written last are lost, on the thread of the lines."""
-
     def _start(self) -> None:
         """Start without lines and without a thread, in a forked process too."""
         self._lock, self._wake = threading.Lock(), threading.Event()
@@ -81,18 +72,16 @@ class LineWriter:
             while chunk := self._next():
                 # The rest of a line that was cut is lost; the next one must not continue it.
                 data = b"\n" + chunk if is_cut else chunk
-                self.prepare()
                 written = write_all(self.descriptor, data)
                 is_cut = is_cut if not written else data[written - 1 : written] != b"\n"
                 if written == len(data) and (lost := self.dropped - reported):
-                    notice = self.notice % lost
+                    notice = DROPPED % lost
                     sent = write_all(self.descriptor, notice)
                     reported += lost if sent == len(notice) else 0
                     is_cut = 0 < sent < len(notice)
                 with self._lock:
                     self.dropped += min(data[written:].count(b"\n"), chunk.count(b"\n"))
                     self._size -= len(chunk)
-                self.note_lost(written < len(data))
             time.sleep(PAUSE_S)
 
     def _next(self) -> bytes:

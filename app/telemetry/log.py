@@ -57,26 +57,21 @@ class Handler(logging.Handler):
         STDERR.flush()
 
 
-def logging_config(form: Literal["text", "json"], audit: str = "") -> dict[str, Any]:
-    """Return the configuration for ``logging.config.dictConfig``; plain data, which can be passed to a worker.
-
-    ``audit`` is the file of the audit log, or ``STANDARD``; empty without one.
-    """
+def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:
+    """Return the configuration for ``logging.config.dictConfig``; plain data, which can be passed to a worker."""
     formatter = (
         {"()": "app.telemetry.log.JsonFormatter"}
         if form == "json"
         else {"()": "app.telemetry.log.TextFormatter", "fmt": FORMAT}
     )
-    own: dict[str, Any] = {"audit": {"class": "app.telemetry.audit.AuditHandler", "target": audit}} if audit else {}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": formatter},
-        "handlers": {"stderr": {"class": "app.telemetry.log.Handler", "formatter": "lines"}, **own},
+        "handlers": {"stderr": {"class": "app.telemetry.log.Handler", "formatter": "lines"}},
         "root": {"level": "WARNING", "handlers": ["stderr"]},
         "loggers": {
             "pullback": {"level": "INFO"},
-            "pullback.audit": {"level": "INFO" if audit else "CRITICAL", "handlers": [*own], "propagate": False},
             "uvicorn.error": {"level": "WARNING"},
         },
     }

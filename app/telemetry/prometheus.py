@@ -23,7 +23,6 @@ from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import STOPS, TRACES, Stop
 from app.telemetry.accounts import Accounts
-from app.telemetry.audit import lost_lines
 from app.telemetry.counters import DURATIONS, SIZES, Counters, CounterTable, Distribution
 from app.telemetry.exemplars import Select, WithExemplars
 from app.telemetry.line_writer import STDERR
@@ -143,8 +142,6 @@ class Metrics:
         self._publishers.append(partial(self._publish_shapes, shapes, set[tuple[str, bool]]()))
         document = "Lines of the log that were dropped: nothing read it in time, or it could not be written."
         self.counter("pullback_log_lines_dropped", document, lambda: STDERR.dropped)
-        document = "Lines of the audit log that were lost, as on a full disk."
-        self.counter("pullback_audit_lines_lost", document, lost_lines)
         self.counter(CPU, "CPU time, in seconds.", partial(self._usage.__getitem__, f"{CPU}_total"))
         for name, (combined, document) in USED.items():
             self.gauge(name, document, partial(self._usage.__getitem__, name), combined)

@@ -69,7 +69,6 @@ class Calls:
         """
         if request.grant is not None:
             need_scope(request.grant, TOOLS[name].scope)
-        request.tool_scope = TOOLS[name].scope
         _check_names(name, arguments)
         match name:
             case "list":
