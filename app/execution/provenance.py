@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from app.autodiff.derived import origin
 from app.execution.sources import digest_of
-from ops import Op, ParameterSet, Registry
+from ops import Op, Registry
 from pullback import __version__
 from pullback.page_files import SAVED_MODEL
 from pullback.service_folder import SERVICE
 
-NAME = b"pullback-provenance"
 BESIDE = ("_*.py", SAVED_MODEL, f"*/{SAVED_MODEL}")
 
 Origin = Mapping[str, str]
@@ -22,7 +21,7 @@ Origin = Mapping[str, str]
 
 
 class Provenance:
-    """What computes each registered op, as it was loaded. ``header`` and ``pages`` read no files."""
+    """What computes each registered op, as it was loaded. ``pages`` reads no file."""
 
     def __init__(self, registry: Registry) -> None:
         """Read the files of the ops that have just been loaded; the page of a stale op is not what is served."""
@@ -35,16 +34,6 @@ class Provenance:
     def pages(self) -> str:
         """The digest of the files of all ops, as they were loaded: replicas with the same pages have the same."""
         return _digest(f"{op} {sorted(files.items())}" for op, files in sorted(self._loaded.items()))
-
-    def header(self, op: str, parameters: ParameterSet) -> tuple[bytes, bytes]:
-        """Return the header of an answer of an op with these values of its parameters.
-
-        A posted graph has no page; its name has its digest.
-        """
-        found = {**_VERSIONS, "page": self._loaded.get(op, {}).get("page")}
-        if parameters.arrays:
-            found["parameters"] = parameters.digest
-        return NAME, ", ".join(f'{name}="{value}"' for name, value in found.items() if value).encode()
 
     def of(self, op: Op) -> Origin:
         """Return what computes an op, registered, posted or derived, as it was loaded."""

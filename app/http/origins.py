@@ -29,7 +29,7 @@ ALLOWED_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 OWN_ORIGIN = "expected the service's own Origin"
 # A name, an IPv4 address or an IPv6 address in brackets, and perhaps a port.
 VALID_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", "Pullback-Provenance", *QUOTA_HEADERS)
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "WWW-Authenticate", "Allow", *QUOTA_HEADERS)
 
 
 class Origins:

@@ -16,7 +16,6 @@ from app.http.body import MAX_DIGITS, Budget, ClientGone, too_large
 from app.http.connection import ZERO_COPY
 from app.http.deadlines import Deadline
 from app.http.fast_path import CANDIDATE, Candidate
-from app.http.preferences import preferences
 from app.http.problems import Dialect, Header, problem, render
 from app.http.transport import BEGAN, CONNECTION, Link, unacknowledged
 from app.http.zero_copy import ZeroCopyBody
@@ -57,7 +56,7 @@ class Request:
     the request has, empty if it has none, and ``grant`` is what the key allows; ``owner_suffix`` is added to the owner
     of its work, so that no key starves another. ``account`` counts the work, and ``quota`` returns the headers with
     what is left for the key. ``candidate`` is set if the fast path may make a template from this
-    request, and ``defer`` if it may become a job. ``preferences`` are those in ``Prefer``. The route sets ``dialect``,
+    request, and ``defer`` if it may become a job. The route sets ``dialect``,
     that of its errors, and ``counters``. ``times`` are set if it is traced.
     """
 
@@ -85,7 +84,6 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client_id = self.headers.get(b"x-request-id")
         self.id: bytes = client_id if client_id and REQUEST_ID.fullmatch(client_id) else request_id
-        self.preferences = preferences(self.headers.get(b"prefer", b""))
         length = self.headers.get(b"content-length", b"0")
         self.has_body = self.is_unread = length != b"0" or b"transfer-encoding" in self.headers
         raw: bytes = scope.get("raw_path") or quote(self.path).encode()

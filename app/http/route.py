@@ -5,6 +5,7 @@ route from the models that the route is given, and never parses a body, solves d
 these would cost several times as much as reading a small request.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
@@ -17,7 +18,6 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from app.errors import NotFound, UnsupportedMediaType, clip
-from app.http.preferences import RESPOND_ASYNC
 from app.http.problems import Dialect, not_allowed, problem
 from app.http.request import REQUEST, Request
 from app.telemetry.counters import Counters
@@ -27,6 +27,8 @@ Answer: TypeAlias = Callable[[Request], Awaitable[None]]
 
 
 BINARY = (b"application/vnd.safetensors", b"application/octet-stream")
+# In the header Prefer (RFC 7240), which may have other preferences too.
+_RESPOND_ASYNC = re.compile(rb"(?:^|,)[ \t]*respond-async[ \t]*(?=[;,]|$)", re.IGNORECASE)
 
 
 class Find(NamedTuple):
@@ -201,9 +203,13 @@ class RawRoute(Route):
         except NotFound:
             request.counters = others
             raise
-        if RESPOND_ASYNC in request.preferences and request.defer and self.may_be_job and request.method == "POST":
+        if request.defer and self.may_be_job and request.method == "POST" and _prefers_job(request):
             answer = request.defer
         await answer(request)
+
+
+def _prefers_job(request: Request) -> bool:
+    return _RESPOND_ASYNC.search(request.headers.get(b"prefer", b"")) is not None
 
 
 class RestRoute(RawRoute):

@@ -16,7 +16,6 @@ from app.errors import Malformed
 from app.execution.calls import Call, CheckRun, Portioned
 from app.execution.engine import Engine
 from app.execution.verdicts import REQUIRED
-from app.http.preferences import PROVENANCE
 from app.http.problems import Header
 from app.http.request import Request
 from app.requests.brief import NotBrief
@@ -24,7 +23,7 @@ from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
-from ops import NO_PARAMETERS, Array
+from ops import Array
 
 Result = TypeVar("Result")
 
@@ -91,18 +90,15 @@ async def answer(
         request.counters = call.counters
         if needs_verdict and call.relies_on is not None:
             await engine.verdicts.need(call.relies_on)
-    op = call.owner
     if reply is None:
         # Reading the body may have shortened the deadline.
-        call.owner, call.deadline, call.account = op + request.owner_suffix, request.deadline.at, request.account
+        call.owner += request.owner_suffix
+        call.deadline, call.account = request.deadline.at, request.account
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
         write = partial(_written, call, computed)
         reply = await _in_turn(engine, request, write, call.owner) if is_slow else write()
-    if PROVENANCE in request.preferences:
-        parameters = call.relies_on.parameters if call.relies_on else NO_PARAMETERS
-        reply = reply._replace(headers=(*reply.headers, engine.provenance.header(op, parameters)))
     await send_reply(reply, request)
     # The fast path would look for no verdict.
     if request.candidate is not None and not needs_verdict:

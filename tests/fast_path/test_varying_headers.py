@@ -1,14 +1,9 @@
 """Headers that differ from request to request: the fast path takes such requests, and answers as the general path."""
 
-from hashlib import sha256
 from itertools import count, product
 
-import httpx
 import pytest
-import tensorflow as tf
 
-from pullback import __version__
-from tests.conftest import ROOT
 from tests.fast_path.both import Both
 from tests.fast_path.wire import post
 
@@ -57,37 +52,6 @@ def test_a_client_that_always_sends_them_gets_a_template(both: Both) -> None:
         return post(PATH, body(), JSON, "x-behind: a proxy", *own, f"X-Forwarded-For: 10.0.0.{number % 250}")
 
     both.warm(request)
-
-
-@pytest.mark.parametrize("preference", ["provenance", "wait=5, Provenance;q"])
-def test_a_client_that_asks_for_the_provenance_gets_a_template(both: Both, preference: str) -> None:
-    answers = both.warm(lambda _: post(PATH, body(), JSON, f"prefer: {preference}"))
-    digest = sha256((ROOT / "ops" / "log1pexp.py").read_bytes()).hexdigest()
-    line = f'pullback-provenance: version="{__version__}", tensorflow="{tf.__version__}", page="{digest}"\r\n'
-    assert {answer.head.count(line.encode()) for answer in answers} == {1}
-    for other in ("prefer: provenances", "prefer: wait=provenance", "x-prefer: provenance"):
-        assert b"provenance" not in both.exchange(post(PATH, body(), JSON, other))[0].head
-
-
-def test_every_protocol_and_encoding_has_the_provenance(two_services) -> None:
-    url, numbers = two_services[0].url, list(range(40_000))
-    native = {"inputs": {"x": {"dtype": "float32", "shape": [2, 20_000], "data": numbers}}}
-    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [2]}
-    for path, document in {
-        "/v1/ops/square.vjp/forward": {"inputs": {"x": [1], "dy": [1]}},
-        "/v1/ops/relu/forward": {"inputs": {"x": [1]}},
-        "/v1/ops/square/forward": native,
-        "/v1/ops/square/check": {"inputs": {"x": [1]}, "checks": ["derivative"]},
-        "/Evaluate": {"name": "square", "input": [[1, 2, 3, 4, 5, 6]], "config": {}},
-        "/tesseract/square/apply": {"inputs": {"x": [1.0]}},
-        "/v2/models/square/infer": {"inputs": [tensor]},
-    }.items():
-        answer = httpx.post(url + path, json=document, headers={"Prefer": "provenance"}, timeout=60)
-        assert answer.status_code == 200, answer.text
-        page = ROOT / "ops" / ("relu.py" if "relu" in path else "square.py")
-        native_source = page.with_suffix(".cc")
-        digest = sha256(page.read_bytes() + (native_source.read_bytes() if native_source.exists() else b""))
-        assert f'page="{digest.hexdigest()}"' in answer.headers["pullback-provenance"], path
 
 
 def test_a_request_keeps_its_id_if_it_is_valid(warmed: Both) -> None:
