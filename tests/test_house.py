@@ -334,6 +334,23 @@ def what_is_postponed_passes(modules: Modules) -> list[str]:
     ]
 
 
+def nothing_holds_the_lock(modules: Modules) -> list[str]:
+    """The service calls nothing of NumPy that holds the interpreter's lock throughout, with large arrays too."""
+
+    def holds(call: ast.Call) -> bool:
+        # With an inverse, ``unique`` sorts; without one it makes a set of whole numbers.
+        sorts = any(keyword.arg in ("return_inverse", "return_index") for keyword in call.keywords)
+        return ast.unparse(call.func) in ("np.tile", "np.repeat", "np.add.at", *(() if sorts else ("np.unique",)))
+
+    return [
+        f"{module}:{node.lineno} holds the interpreter's lock: np.sort, np.broadcast_to and their copies do not"
+        for module, source in modules.items()
+        if within(module, ("app",))
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Call) and holds(node)
+    ]
+
+
 def names_caught(handler: ast.ExceptHandler) -> set[str]:
     """Return the names of the exceptions that a clause catches, "" for all of them."""
     if handler.type is None:
@@ -429,6 +446,8 @@ MODULE_RULES = [
     (no_import_cycles, {"app.a": "from app import b", "app.b": "def f():\n    from app.a import f"}),
     (deferred_imports_are_declared, {"pullback.a": "def f():\n    import scipy"}),
     (what_is_postponed_passes, {"app.a": "try:\n    f()\nexcept (A, BaseException) as e:\n    raise B from e"}),
+    (nothing_holds_the_lock, {"app.a": "np.unique(x, return_counts=True)"}),
+    (nothing_holds_the_lock, {"app.a": "np.tile(x, 2)"}),
     (what_is_postponed_passes, {"app.a": "try:\n    f()\nexcept A:\n    pass\nexcept:\n    pass"}),
     (deferred_imports_are_declared, {"app.a": "import importlib\nimportlib.import_module(NAME)"}),
     (client_stands_alone, {"pullback.a": "def f():\n    from pullback.ops import load_page"}),

@@ -195,7 +195,7 @@ class _Batches:
         """Run all batches; raises ``_Apart``."""
         length = self.rows.length
         some = np.arange(length) % self.count
-        for row in np.unique(some[:LONE]):
+        for row in range(min(self.count, length, LONE)):
             self._add(np.full(length, row))
         shifts = range(length) if length <= SHIFTS else self._rng.permutation(length)[:SHIFTS]
         for shift in shifts:

@@ -190,8 +190,8 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     At a tie, the slope along one coordinate may exist and yet not be the only right gradient: that of a median is 0.
     """
     x, rng = np.asarray(objective.leaves[name], np.float64), target.rng("nearby")
-    values, counts = np.unique(x, return_counts=True)
-    is_tied = np.isin(x.ravel()[coordinates], values[counts > 1])
+    values = np.sort(x, axis=None)
+    is_tied = np.isin(x.ravel()[coordinates], values[1:][values[1:] == values[:-1]])
     breaks = np.zeros_like(is_tied)
     for _ in range(NEARBY_POINTS if is_tied.any() else 0):
         moved = x + NEARBY_DISTANCE * first_step(target.op, name, x) * rng.uniform(-1, 1, x.shape)

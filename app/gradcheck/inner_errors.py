@@ -45,7 +45,7 @@ class InnerErrors:
         """Evaluate copies of the point in one call: each number has different errors."""
         count = self.draws if scale else 1
         inputs, dys, vs = (
-            {name: np.tile(x.ravel(), count) for name, x in named.items()}
+            {name: np.broadcast_to(x.ravel(), (count, x.size)).ravel() for name, x in named.items()}
             for named in (self.point.inputs, self.cotangents, self.vectors)
         )
         call = values_up_to(self.last, moved(self.point, inputs), dys, vs)

@@ -150,13 +150,13 @@ def _one_sided_derivatives(
     domain, the other one is the derivative.
     """
     first = 2.0 ** np.floor(np.log2(rounding.eps(objective.dtype)) / 4)
-    moves = first * np.concatenate([[0.0], STEPS, -STEPS, np.tile([STEPS[-1], -STEPS[-1]], NEARBY_POINTS)])
+    moves = first * np.concatenate([[0.0], STEPS, -STEPS, [STEPS[-1], -STEPS[-1]] * NEARBY_POINTS])
     rows, rng = dict[str, Array](), target.rng("nearby")
     for name in sample.vectors:
         x = np.asarray(sample.point.inputs[name], np.float64)
         size = np.max([np.abs(d[name]) for d in directions], axis=0)
         nearby = x + NEARBY_DISTANCE * first * size * _strata(x.shape, rng)
-        bases = np.concatenate([np.repeat(x[None], 1 + 2 * len(STEPS), axis=0), np.repeat(nearby, 2, axis=0)])
+        bases = np.stack([*[x] * (1 + 2 * len(STEPS)), *(each for each in nearby for _ in range(2))])
         column = moves.reshape(-1, *(1,) * x.ndim)
         rows[name] = np.concatenate([bases + column * d[name] for d in directions])
     values = objective.function(rows)

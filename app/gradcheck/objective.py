@@ -60,8 +60,8 @@ def move_one(objective: Objective, name: str, coordinates: Array) -> Functions:
     x = np.asarray(objective.leaves[name], np.float64)
 
     def functions(steps: Array) -> Array:
-        rows = np.repeat(x.reshape(1, -1), steps.size, axis=0)
-        rows[np.arange(steps.size), np.tile(coordinates, len(steps))] += steps.ravel()
+        rows = np.broadcast_to(x.ravel(), (steps.size, x.size)).copy()
+        rows[np.arange(steps.size), np.broadcast_to(coordinates, steps.shape).ravel()] += steps.ravel()
         return _weighted_sum(objective, {name: rows.reshape(steps.size, *x.shape)}).reshape(steps.shape)
 
     return functions

@@ -14,9 +14,9 @@ from app.tensors.validation import entries
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read(body: Body, model: type[Model]) -> Model:
-    """Return a body as a model; raises ``Malformed`` or ``Unprocessable``."""
-    return validated(fields_of(body), model)
+def read(body: Body, model: type[Model], parse: Callable[[Body], Any] = parse) -> Model:
+    """Return a body that ``parse`` reads as a model; raises ``Malformed`` or ``Unprocessable``."""
+    return validated(fields_of(body, parse), model)
 
 
 def fields_of(body: Body, parse: Callable[[Body], Any] = parse) -> Document:

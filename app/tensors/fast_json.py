@@ -7,7 +7,7 @@ object per number. The same holds for the base64 texts of tensors. All of them k
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
 import pybase64
@@ -44,10 +44,10 @@ Extracted: TypeAlias = dict[str, Run | NumberList | Decoded]
 """The values that are parsed by themselves, by their marks."""
 
 
-def places(request: dict[str, Any]) -> list[Place]:
-    """Return the places of tensors in a request to the native API."""
+def places(request: dict[str, Any], fields: Sequence[str] = FIELDS) -> list[Place]:
+    """Return the places of tensors in these fields of a request to the native API."""
     found: list[Place] = []
-    for field in FIELDS:
+    for field in fields:
         named = request.get(field)
         for name, value in cast("dict[str, Any]", named).items() if isinstance(named, dict) else ():
             found.append((cast("dict[str, Any]", named), name, Numbers))

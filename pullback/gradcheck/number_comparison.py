@@ -30,6 +30,11 @@ MOST_DIGITS = 15
 SAME_RATIO = 1e-2
 """How far ratios of wrong to right may differ and still count as equal, as a fraction of their distance from 1."""
 
+_STATUSES = tuple(Status)
+_OK, _NO_DIGITS, _UNDERFLOW, _NOT_FINITE = map(
+    _STATUSES.index, (Status.OK, Status.NO_DIGITS, Status.UNDERFLOW, Status.NOT_FINITE)
+)
+
 
 @dataclass(frozen=True)
 class Tolerances:
@@ -98,24 +103,25 @@ class Comparison:
             same, right, ratio = _relative_to_bar(a, n, bar)
             finite = np.fmin(np.abs(a), np.abs(n))
             overflows = (np.isinf(a) != np.isinf(n)) & (finite + bar >= NEAR_OVERFLOW * self._high)
-            statuses = np.full(a.shape, Status.OK, dtype=object)
+            # Their places in ``_STATUSES``: an array of objects would hold the interpreter's lock.
+            statuses = np.zeros(a.shape, np.int8)
             is_hidden = right & ~same & (digits < 0)
-            statuses[is_hidden] = Status.NO_DIGITS
+            statuses[is_hidden] = _NO_DIGITS
             # Both count as 0.
-            statuses[is_hidden & (np.fmax(np.abs(a), np.abs(n)) <= self._least)] = Status.UNDERFLOW
+            statuses[is_hidden & (np.fmax(np.abs(a), np.abs(n)) <= self._least)] = _UNDERFLOW
             # One of the two may overflow rightly: the other is an estimate, or rounds otherwise.
-            statuses[overflows] = Status.NOT_FINITE
-            if status is not None:
-                statuses = np.where(np.ravel(status) != Status.OK, np.ravel(status), statuses)
-            known = statuses == Status.OK
-            self.digits.update(np.clip(digits[known & right], 0, MOST_DIGITS).astype(int).tolist())
+            statuses[overflows] = _NOT_FINITE
+            if status is not None and (is_other := np.ravel(status) != Status.OK).any():
+                statuses[is_other] = [_STATUSES.index(each) for each in np.ravel(status)[is_other]]
+            known = statuses == _OK
+            self.digits.update(_counts(np.clip(digits[known & right], 0, MOST_DIGITS).astype(np.int8)))
             for where, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
-                if (are_needed and status_of_it == Status.NO_DIGITS) or (status_of_it == Status.OK and not is_zero):
-                    self.judge(*where, is_judged=bool(status_of_it == Status.OK))
+                if (are_needed and status_of_it == _NO_DIGITS) or (status_of_it == _OK and not is_zero):
+                    self.judge(*where, is_judged=bool(status_of_it == _OK))
             self._wrong_to_right.append((a / n)[known & ~right])
         self.points += a.size
         self.wrong += int((known & ~right).sum())
-        self.inconclusive.update(str(each) for each in statuses[~known])
+        self.inconclusive.update({str(_STATUSES[at]): count for at, count in _counts(statuses[~known]).items()})
         ratio = np.where(known, ratio, -0.5)
         at = int(np.argmax(ratio))
         if ratio[at] > self._worst_ratio:
@@ -239,6 +245,12 @@ def _digits(a: Array, n: Array, error: Array, scale: Array | None) -> Array:
         size = np.where((size == 0) | ((error > size) & (error <= ROUNDED * whole)), whole, size)
         digits = np.nan_to_num(np.floor(-np.log10(error / size)), nan=MOST_DIGITS, posinf=MOST_DIGITS, neginf=-1)
     return np.where((error == 0) | (size == 0), MOST_DIGITS, digits)
+
+
+def _counts(numbers: Array) -> dict[int, int]:
+    """Return how often each of some small numbers comes."""
+    counts = np.bincount(numbers)
+    return {int(number): int(counts[number]) for number in np.flatnonzero(counts)}
 
 
 def _relative_to_bar(a: Array, n: Array, bar: Array) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""A service whose event loop is measured: the CPU time of its longest turn, in which it answers nobody else."""
+"""A service that is measured: how long it answers nobody else, in a turn of its event loop or for Python's lock."""
 
 import asyncio
 import gc
@@ -16,6 +16,9 @@ from tests.conftest import client_of
 from tests.patience import PATIENCE_S
 from tests.threaded_service import config_of, settings_of
 
+# The time between two beats of the heart, without what they wait.
+BEAT_S = 0.001
+
 
 class _Turns(selectors.DefaultSelector):
     """A selector that measures what its event loop does between two calls; CPU time, since the machine may be busy."""
@@ -31,6 +34,24 @@ class _Turns(selectors.DefaultSelector):
         return found
 
 
+class _Heartbeat(threading.Thread):
+    """A thread that measures how long it waits for the interpreter's lock, which other threads may hold.
+
+    Since the machine may be busy, a beat is late by no more than the CPU time of the process meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self.longest_s, self.should_stop = 0.0, False
+
+    def run(self) -> None:
+        while not self.should_stop:
+            began, cpu = time.monotonic(), time.process_time()
+            time.sleep(BEAT_S)
+            late = time.monotonic() - began - BEAT_S
+            self.longest_s = max(self.longest_s, min(late, time.process_time() - cpu))
+
+
 class MeasuredService:
     """A service on a thread, with the event loop of asyncio."""
 
@@ -43,6 +64,8 @@ class MeasuredService:
         self._server = OneServer(config, ready.set)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
+        self._heartbeat = _Heartbeat()
+        self._heartbeat.start()
         assert ready.wait(PATIENCE_S)
         self.client = client_of(url_of(self._listener))
 
@@ -50,16 +73,20 @@ class MeasuredService:
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(self._turns)) as runner:
             runner.run(self._server.serve(sockets=[self._listener]))
 
-    def longest_turn_s(self, request: httpx.Request) -> tuple[float, httpx.Response]:
-        """Return the CPU time of the longest turn of the event loop until a request is answered, and the answer."""
-        self._turns.longest_s = 0.0
+    def longest_s(self, request: httpx.Request) -> tuple[float, float, httpx.Response]:
+        """Return the CPU time of the longest turn of the event loop until a request is answered, and the answer.
+
+        In between is the longest time for which a thread has waited for the interpreter's lock.
+        """
+        self._turns.longest_s = self._heartbeat.longest_s = 0.0
         response = self.client.send(request)
         self.client.get("/health/live")  # the turn that has sent the answer is over
-        return self._turns.longest_s, response
+        return self._turns.longest_s, self._heartbeat.longest_s, response
 
     def close(self) -> None:
         """Stop the service."""
         self.client.close()
+        self._heartbeat.should_stop = True
         self._server.should_exit = True
         self._thread.join(PATIENCE_S)
         self._listener.close()

@@ -217,7 +217,7 @@ def _extreme_inputs(
         # A number that a mask hides from the value may still enter the gradient, as 0·∞: both bools are tried.
         count = 2 if any(x.dtype == np.bool_ for x in inputs.values()) else 1
         inputs = {
-            name: np.array([False, True]) if x.dtype == np.bool_ else np.repeat(np.ravel(x)[:1], count)
+            name: np.array([False, True]) if x.dtype == np.bool_ else np.concatenate([np.ravel(x)[:1]] * count)
             for name, x in inputs.items()
         }
     for value in np.concatenate([sizes, -sizes]).astype(DTYPES[dtype].numpy):

@@ -8,6 +8,7 @@ import math
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
@@ -28,10 +29,14 @@ from app.routes.native.points import point_of
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
+from app.tensors.fast_json import parse, places
+from app.tensors.json import FIELDS
 from app.tensors.strict_json import Body, dumps
 from ops import Op
 
 FEWER = "or request fewer ops or checks"
+# The places of tensors in a request to verify.
+_places = partial(places, fields=(*FIELDS, "gradients"))
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class VerifyHandler(CheckHandler):
     def call(self, body: Body) -> Call:
         """Return the call of a request."""
         with Reading(self.op, "verify", len(body)):
-            request = read(body, VerifyRequest)
+            request = read(body, VerifyRequest, lambda body: parse(body, _places))
             point, cotangents = point_of(self.engine, self.op, request)
             gradients = bind_directions(request.gradients, point.spec.inputs, json.decode, "gradients")
         tolerances = verify.Tolerances(request.tolerances.absolute, request.tolerances.relative)

@@ -26,6 +26,7 @@ from app.routes.native.points import PointRequest, point_of
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json
+from app.tensors.fast_json import parse
 from app.tensors.strict_json import Body
 from ops import Op
 
@@ -105,7 +106,7 @@ class NumericHandler:
 
     def _call(self, body: Body) -> Call:
         with Reading(self.op, "numeric", len(body)):
-            request = read(body, NumericRequest)
+            request = read(body, NumericRequest, parse)
             (point, cotangents), tangents = point_of(self.engine, self.op, request), None
             if request.tangents is not None:
                 tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
