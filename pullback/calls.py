@@ -59,7 +59,6 @@ class CheckOptions(TypedDict, total=False):
     ``parameters`` is the digest of the values around which a check of one op moves the parameters.
     With ``strict_claims``, doubtful declarations of an op are failures instead of notes.
     ``background`` makes a ``Job`` of the check of one op, as in ``Common``.
-    With ``record``, the reports of the checks of many ops have what the ops compute, in ``document["record"]``.
     """
 
     dtypes: Sequence[str] | None
@@ -71,7 +70,6 @@ class CheckOptions(TypedDict, total=False):
     seed: int | None
     tolerances: Mapping[str, float] | None
     budget_s: float | None
-    record: bool | None
     strict_claims: bool | None
     deadline: float | None
     background: bool | str

@@ -20,7 +20,7 @@ from app.execution.check_messages import Began, Done, Found, Left, Message, Orde
 from app.execution.check_steps import CheckerInService, OpChecks
 from app.execution.engine import Engine
 from app.execution.sources import is_code
-from app.gradcheck.report import Recorded, Step
+from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
 from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
@@ -194,7 +194,7 @@ class _Child:
     def _leave(self, checks: OpChecks, step: Step, began: float) -> None:
         self.send(Left(checks.report.steps.index(step), step.has_ended, step.cure, time.monotonic() - began))
 
-    def _publish(self, step: int, entry: findings.Check | Recorded) -> None:
+    def _publish(self, step: int, entry: findings.Check) -> None:
         self.send(Found(step, entry))
 
 

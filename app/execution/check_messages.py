@@ -11,7 +11,6 @@ from app.errors import Entry, PullbackError
 from app.execution.check_steps import Limits
 from app.execution.sources import Sources
 from app.gradcheck.job import Job
-from app.gradcheck.report import Recorded
 from app.settings import Settings
 from pullback.findings import Check, Place, Worst
 
@@ -69,7 +68,7 @@ class Found:
     """A step has made an entry of the report."""
 
     step: int
-    entry: Check | Recorded
+    entry: Check
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type:
         """Return a class that may be in a message; raises ``UnpicklingError`` for others."""
-        for known in (*get_args(Message), Check, Place, Worst, Recorded, Entry, *_with_subclasses(PullbackError)):
+        for known in (*get_args(Message), Check, Place, Worst, Entry, *_with_subclasses(PullbackError)):
             if (module, name) == (known.__module__, known.__qualname__):
                 return known
         raise pickle.UnpicklingError(f"expected messages and errors, got {module}.{name}")

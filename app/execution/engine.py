@@ -27,7 +27,6 @@ from app.execution.sparsities import Sparsities
 from app.execution.tickets import STUCK_S
 from app.execution.verdicts import Verdicts
 from app.gradcheck.job import Job
-from app.gradcheck.record import with_origin
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
 from app.graphs.folder import GraphFolder
@@ -158,7 +157,7 @@ class Engine:
 
     async def document(self, job: Job, report: Report) -> dict[str, Any]:
         """Return the report of a check that has ended as JSON, with what computed the op, and keep its verdict."""
-        found = await asyncio.to_thread(lambda: with_origin(report.document(), self.provenance.of(report.op)))
+        found = await asyncio.to_thread(lambda: {**report.document(), "origin": {**self.provenance.of(report.op)}})
         await self._note(job, found)
         return found
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from app.errors import Loc
-from app.gradcheck import record, rounding
+from app.gradcheck import rounding
 from app.gradcheck.options import Options
 from app.gradcheck.report import Report
 from app.tensors import json
@@ -46,8 +46,6 @@ class Job:
         """
         report = Report(op, self.options)
         report.plan(decode_widening, checks=self.checks, inputs=self.inputs, attrs=self.attrs)
-        if self.options.record:
-            record.add_steps(report)
         return report
 
 

@@ -11,9 +11,9 @@ from pullback.gradcheck.number_comparison import Tolerances
 class Options:
     """How to check; ``None`` stands for all that the op has.
 
-    With ``record``, values and derivatives are recorded as well. ``absolute`` and ``relative`` widen every comparison
-    of numbers. ``work`` is the most numbers that one numeric derivative may evaluate; ``devices`` maps our names to
-    TensorFlow's, and the others are compared with the first. With ``strict_claims``, notes on declarations fail.
+    ``absolute`` and ``relative`` widen every comparison of numbers. ``work`` is the most numbers that one numeric
+    derivative may evaluate; ``devices`` maps our names to TensorFlow's, and the others are compared with the first.
+    With ``strict_claims``, notes on declarations fail.
     """
 
     devices: Mapping[str, str]
@@ -25,7 +25,6 @@ class Options:
     relative: float = 0.0
     work: int = 1 << 24
     max_elements: int = 1 << 22
-    record: bool = False
     strict_claims: bool = False
 
     @property

@@ -40,17 +40,8 @@ from pullback.ops._surroundings import Surroundings
 
 log = logging.getLogger("pullback")
 
-RECORD = "record"
-"""The name of the step that records values, and of what it adds to a report."""
 OUT_OF_TIME = "not run: out of time"
 DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The arrays that a step has recorded."""
-
-    arrays: list[dict[str, Any]]
 
 
 @dataclass(eq=False)
@@ -65,11 +56,11 @@ class Step:
     target: Target
     report: "Report"
     is_requested: bool = True
-    entries: list[Check | Recorded] = field(default_factory=list[Check | Recorded])
+    entries: list[Check] = field(default_factory=list[Check])
     has_begun: bool = False
     has_ended: bool = False
     cure: str = ""
-    publish: Callable[[Check | Recorded], None] = lambda entry: None
+    publish: Callable[[Check], None] = lambda entry: None
 
     def run(self, checkpoint: Checkpoint) -> None:
         """Run the check and keep its findings. A deadline ends it with the findings up to then."""
@@ -117,17 +108,11 @@ class Step:
     @property
     def reported(self) -> list[Check]:
         """The findings for the report; if the step has not ended, the last one says so."""
-        found = [entry for entry in self.entries if isinstance(entry, Check)]
         if self.has_ended or not self.is_requested:
-            return found
+            return self.entries
         begun = "; this check began and did not end" if self.has_begun else ""
         finding = Finding(self.subject, "skipped", f"{OUT_OF_TIME}; {self.cure or DEADLINE}{begun}")
-        return [*found, self.report.entry(finding, self.target.attrs, of=self.target.op)]
-
-    @property
-    def recorded(self) -> list[dict[str, Any]]:
-        """The arrays that the step has recorded."""
-        return [array for entry in self.entries if isinstance(entry, Recorded) for array in entry.arrays]
+        return [*self.entries, self.report.entry(finding, self.target.attrs, of=self.target.op)]
 
     def _findings(self) -> Iterator[Finding]:
         """Yield the findings. If the op changes what all ops share, restore it at once, and yield a finding on it."""
@@ -260,7 +245,6 @@ class Report:
     def document(self) -> dict[str, Any]:
         """Return the report as JSON; steps that have not ended are skipped, because the time is over."""
         reported = (*self.unplanned, *(entry for step in self.steps for entry in step.reported))
-        recorded = [array for step in self.steps for array in step.recorded]
         entries = merge(reported)
         unfinished = sum(len(entry.places) for entry in entries if entry.sentence.startswith(OUT_OF_TIME))
         verdict = verdict_on_op(reported)
@@ -279,7 +263,6 @@ class Report:
             "unfinished": unfinished,
             "coverage": written(shares(reported)),
             "checks": written(entries),
-            **({RECORD: {"arrays": recorded}} if self.options.record else {}),
         }
 
 

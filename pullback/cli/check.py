@@ -9,7 +9,6 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.calls import CheckOptions
-from pullback.cli.baseline import compare, print_differences, read_baseline
 from pullback.cli.console import INTERRUPTED, console
 from pullback.cli.follow import follow
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
@@ -46,8 +45,6 @@ def check(
     relative: Relative = 0.0,
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write values, gradients and verdicts to this file.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Compare with those in this file, which --save wrote.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the reports as one page, for a browser.")] = None,
     local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
     inputs: Annotated[
@@ -72,14 +69,10 @@ def check(
     check the forces and the stress of the calculator that the function returns; with ipi+unix:NAME or ipi+HOST:PORT,
     those of the driver of i-PI that connects there, for the structure in --config @structure.json.
 
-    With --save, keep what the ops compute; with --against, say what has moved since, in units in the last place and of
-    the error bar, and which verdicts differ.
-
-    Exits with 1 if a gradient is wrong or something has moved beyond its error bar, with 2 if an op is unavailable or
-    inconclusive, or a check cannot run, breaks off or runs out of time, else with 0. Ctrl-C prints and writes what was
-    checked so far, and exits with 130.
+    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
+    off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
     """
-    out = console(sys.stderr if STDOUT in (json, junit, html, save) else None)
+    out = console(sys.stderr if STDOUT in (json, junit, html) else None)
     servers = server_targets(ops or ())
     if (inputs or config or budget is not None) and not servers:
         options_of_servers = "--inputs, --config and --budget"
@@ -95,11 +88,9 @@ def check(
         "tolerances": {"absolute": absolute, "relative": relative},
         "budget_s": seconds,
         "strict_claims": strict_claims or None,
-        "record": save is not None or against is not None or None,
     }
-    before = None if against is None else read_baseline(against, seed)
     with (
-        output_files({"--json": json, "--junit": junit, "--save": save, "--html": html}) as files,
+        output_files({"--json": json, "--junit": junit, "--html": html}) as files,
         ExitStack() as opened,
     ):
         if servers:
@@ -115,7 +106,6 @@ def check(
                 checks=check,
                 seed=seed,
                 tolerances=Tolerances(absolute, relative),
-                record=save is not None or against is not None,
                 timeout=timeout,
             )
         elif pages or local:
@@ -134,13 +124,9 @@ def check(
             raise outcome.lost
         if not quiet:
             print_scopes(out, outcome.reports)
-        moved = None if before is None else compare(before, outcome.reports)
-        if moved is not None:
-            print_differences(out, moved, against, quiet=quiet)
-        write_reports(files, outcome, moved)
+        write_reports(files, outcome)
     if outcome.is_interrupted:
         raise typer.Exit(INTERRUPTED)
-    if outcome.has_failed or any(difference.is_beyond for difference in moved or ()):
+    if outcome.has_failed:
         raise typer.Exit(1)
-    is_complete = outcome.is_complete and not any(difference.incomparable for difference in moved or ())
-    raise typer.Exit(0 if is_complete else 2)
+    raise typer.Exit(0 if outcome.is_complete else 2)

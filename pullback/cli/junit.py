@@ -4,8 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
-from pullback.baselines import Difference
-from pullback.cli import baseline, findings
+from pullback.cli import findings
 from pullback.findings import Check, place
 from pullback.reports import Report
 
@@ -13,21 +12,17 @@ from pullback.reports import Report
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report], unavailable: Mapping[str, str], moved: Sequence[Difference] = ()) -> bytes:
+def junit(reports: Sequence[Report], unavailable: Mapping[str, str]) -> bytes:
     """Return the reports as a document; inconclusive and skipped checks count as skipped.
 
-    An unavailable op, which ``unavailable`` maps to its reason, is a testsuite with one error. Where there is a
-    baseline, an op has one more testcase, which fails if something has moved beyond its error bar.
+    An unavailable op, which ``unavailable`` maps to its reason, is a testsuite with one error.
     """
     root = ET.Element("testsuites", name="pullback")
-    differences = {difference.op: difference for difference in moved}
     for report in reports:
         suite = ET.SubElement(root, "testsuite", name=_text(report.op))
         if report.origin:
             suite.append(_properties(report))
         suite.extend(_case(report.op, check) for check in report.checks)
-        if report.op in differences:
-            suite.append(_against(differences[report.op]))
         suite.attrib.update(_counts(suite, report.seconds))
     for op, reason in unavailable.items():
         suite = ET.SubElement(root, "testsuite", name=_text(op))
@@ -58,18 +53,6 @@ def _case(op: str, check: Check) -> ET.Element:
         ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(findings.lines(check))) or None
     elif check.note:
         ET.SubElement(case, "system-out").text = _text(f"note: {check.sentence}")
-    return case
-
-
-def _against(difference: Difference) -> ET.Element:
-    """Return the testcase of the baseline: what moved within its error bar is the output of a case that passes."""
-    case, lines = _testcase(difference.op, "baseline", 0.0), [*difference.notes, *baseline.lines(difference)]
-    if difference.is_beyond:
-        ET.SubElement(case, "failure", message="moved beyond the error bars").text = _text("\n".join(lines))
-    elif difference.incomparable:
-        ET.SubElement(case, "skipped", message=_text(f"inconclusive: {difference.incomparable}"))
-    elif lines:
-        ET.SubElement(case, "system-out").text = _text("\n".join(lines))
     return case
 
 

@@ -71,7 +71,7 @@ def record(
         outcome.is_interrupted = recording.is_interrupted
         if not quiet:
             print_scopes(out, outcome.reports)
-        write_reports(files, outcome, None)
+        write_reports(files, outcome)
     if recording.status:
         out.print(styled(f"the application ended with status {recording.status}", "bold yellow"))
     if outcome.is_interrupted:

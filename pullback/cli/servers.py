@@ -38,7 +38,6 @@ def events_of(
     checks: Sequence[str] | None,
     seed: int,
     tolerances: Tolerances,
-    record: bool,
     timeout: float,
 ) -> Generator[Event, None, None]:
     """Return the events of the checks of servers; raise ``BadArgument`` for options ``of_ops`` that are set."""
@@ -57,7 +56,6 @@ def events_of(
             config=parameters,
             timeout=timeout,
             tolerances=tolerances,
-            record=record,
         ),
     )
 

@@ -3,15 +3,13 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
-from pullback.baselines import Difference
 from pullback.counted import counted
 from pullback.html.findings import verdict
 from pullback.html.style import SIGNS, STYLE
-from pullback.html.tree import element, header, markup
+from pullback.html.tree import element, markup
 from pullback.reports import Report, section
 
 WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")
-MOST_MOVES, LABELS = 50, 2
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 LAYOUT = "body { margin: 0; } main { max-width: 1000px; margin: 0 auto; padding: 24px 16px 64px; }"
 
@@ -19,11 +17,10 @@ LAYOUT = "body { margin: 0; } main { max-width: 1000px; margin: 0 auto; padding:
 def page(
     reports: Sequence[Report],
     unavailable: Mapping[str, str],
-    against: Sequence[Difference] | None = None,
     *,
     is_interrupted: bool = False,
 ) -> str:
-    """Return the reports as a page; ``unavailable`` maps ops to reasons, ``against`` differs from a baseline."""
+    """Return the reports as a page; ``unavailable`` maps ops to reasons."""
     counts = {name: sum(report.verdict == name for report in reports) for name in WORST_FIRST}
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no ops"
     parts = [element("h1", "Gradient checks"), element("p", f"{counted(len(reports), 'op')}: {told}")]
@@ -33,7 +30,6 @@ def page(
         parts.append(element("p", verdict("error"), f" {op} is unavailable: {reason}"))
     if reports:
         parts.append(_grid(reports))
-    parts += _moves(against or ()) if against is not None else []
     order = sorted(range(len(reports)), key=lambda i: WORST_FIRST.index(reports[i].verdict))
     for i in order:
         parts += section(reports[i], anchor=f"op-{i}")
@@ -67,41 +63,3 @@ def _grid(reports: Sequence[Report]) -> ET.Element:
 
 def _cell(check: str, worst: str) -> ET.Element:
     return element("td", SIGNS.get(worst, ""), class_=worst or None, title=f"{check}: {worst}" if worst else None)
-
-
-def _moves(found: Sequence[Difference]) -> list[ET.Element]:
-    """Return what differs from a baseline."""
-    parts = [element("h2", "Against the baseline")]
-    for each in found:
-        if not (each.moves or each.verdicts or each.incomparable):
-            continue
-        parts.append(element("h3", f"{each.op} ", element("span", ", ".join(each.notes), class_="dim")))
-        parts += [element("p", text, class_="fail") for text in each.verdicts]
-        if each.incomparable:
-            parts.append(element("p", each.incomparable, class_="inconclusive"))
-        if each.moves:
-            titles = ("value", "dtype", "moved", "ULP", "error bars", "before", "now")
-            rows = [
-                element(
-                    "tr",
-                    element("td", move.what, class_="fail" if move.is_beyond else None),
-                    element("td", move.dtype),
-                    *(
-                        element("td", text, class_="number")
-                        for text in (
-                            f"{move.moved} of {move.numbers}",
-                            f"{move.ulps:.3g}",
-                            f"{move.bars:.2g}",
-                            f"{move.before:.17g}",
-                            f"{move.now:.17g}",
-                        )
-                    ),
-                )
-                for move in each.moves[:MOST_MOVES]
-            ]
-            parts.append(
-                element("div", element("table", header(titles, LABELS), element("tbody", *rows)), class_="scroll")
-            )
-    moved = sum(bool(each.moves) for each in found)
-    parts.insert(1, element("p", f"{moved} of {counted(len(found), 'op')} moved; the others compute the same numbers."))
-    return parts

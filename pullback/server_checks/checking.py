@@ -20,7 +20,6 @@ from pullback.server_checks.derivative import Derivatives, moves
 from pullback.server_checks.meter import Meter, OutOfBudget
 from pullback.server_checks.model import Arrays, Model, Point, Slot
 from pullback.server_checks.plan import PROPERTIES, Plan
-from pullback.server_checks.record import arrays, spelled
 from pullback.server_checks.sample import Pair, PointRefused, Sample, take, values_at, with_level
 from pullback.server_checks.scope import scope
 from pullback.server_checks.second import second, transposed
@@ -55,7 +54,6 @@ class ServerReport:
     seed: int
     tolerances: Tolerances
     config: Mapping[str, Any]
-    record: bool = False
     entries: list[Check] = field(default_factory=list[Check])
     running: str = "contract"
     done: int = 0
@@ -191,15 +189,6 @@ class ServerReport:
                 if each.points and each.verdict != "skipped"
             ],
             "checks": [_spelled(written(entry)) for entry in self.entries],
-            **({"record": self._record()} if self.record else {}),
-        }
-
-    def _record(self) -> Document:
-        """Return what the model computes, in the form of the records of ops; a server has neither page nor versions."""
-        return {
-            "digest": "",
-            "versions": {},
-            "arrays": [array for sample in self.samples for array in arrays(sample, self.units)],
         }
 
     def _scope(self) -> str:
@@ -212,10 +201,17 @@ class ServerReport:
         return {entry.check for entry in self.entries}
 
 
+def _number(value: Any) -> Any:
+    """Return a number that is not finite as the text that reports have in its place."""
+    if not isinstance(value, float) or np.isfinite(value):
+        return value
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def _spelled(entry: Document) -> Document:
     """Return an entry whose worst number has text in place of numbers that JSON does not have."""
     worst = entry["worst"]
-    return entry if worst is None else {**entry, "worst": {name: spelled(value) for name, value in worst.items()}}
+    return entry if worst is None else {**entry, "worst": {name: _number(value) for name, value in worst.items()}}
 
 
 def _one_of(slots: Sequence[Slot], rng: np.random.Generator) -> Slot:

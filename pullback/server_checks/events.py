@@ -38,7 +38,6 @@ class ServerOptions:
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timeout: float = 60.0
     tolerances: Tolerances = field(default_factory=Tolerances)
-    record: bool = False
 
 
 class Stopped(Exception):
@@ -95,7 +94,6 @@ def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> 
         seed=options.seed,
         tolerances=options.tolerances,
         config={} if target.protocol == "ipi" else options.config,  # a structure, which is long
-        record=options.record,
     )
 
 

@@ -1,12 +1,8 @@
-"""Reports as JUnit XML: the checks, ops that are unavailable, and what has moved since a baseline."""
+"""Reports as JUnit XML: the checks, and ops that are unavailable."""
 
 import xml.etree.ElementTree as ET
-from typing import Any
-
-import pytest
 
 from pullback import reports
-from pullback.baselines import Difference, Move
 from pullback.cli.junit import junit
 from tests.client.documents import BROKEN, FAILING, LATE, PASSING, SETTING, check, report
 
@@ -57,37 +53,3 @@ def test_an_unavailable_op_is_an_error_in_junit() -> None:
     error = root[1][0].find("error")
     assert error is not None
     assert error.attrib["message"] == "unavailable: no library; run <make>"
-
-
-def move(bars: float) -> Move:
-    return Move(1, "x", "float64", {}, (3,), before=2.0, now=2.5, ulps=7.0, bars=bars, moved=1, numbers=4)
-
-
-@pytest.mark.parametrize(
-    ("difference", "tag", "text"),
-    [
-        (Difference("square"), None, ""),
-        (Difference("square", [move(0.5)]), "system-out", "dx, float64: 1 of 4 numbers moved by up to 7 ULP"),
-        (Difference("square", [move(2.0)], notes=["tensorflow 1 -> 2"]), "failure", "tensorflow 1 -> 2\ndx, float64"),
-        (Difference("square", verdicts=["value: pass -> fail"], is_worse=True), "failure", "value: pass -> fail"),
-        (Difference("square", incomparable="the baseline does not have this op"), "skipped", ""),
-    ],
-)
-def test_what_has_moved_is_a_testcase_of_its_op(difference: Difference, tag: str | None, text: str) -> None:
-    root = ET.fromstring(junit([reports.report(PASSING), reports.report(LATE)], {}, [difference]))
-    case = root[0][-1]
-    assert case.attrib["classname"] == "pullback.square"
-    assert case.attrib["name"] == "baseline"
-    assert [child.tag for child in case] == ([] if tag is None else [tag])
-    assert all(text in str(child.text) or child.tag == "skipped" for child in case)
-    counts = junit_counts(PASSING)
-    counts["tests"] += 1
-    for name, kind in {"failures": "failure", "skipped": "skipped"}.items():
-        counts[name] += tag == kind
-    assert {name: int(root[0].attrib[name]) for name in counts} == counts
-    assert all(case.attrib["name"] != "baseline" for case in root[1])
-
-
-def junit_counts(document: Any) -> dict[str, int]:
-    suite = ET.fromstring(junit([reports.report(document)], {}))[0]
-    return {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}

@@ -224,11 +224,7 @@ def check_passes(op: str, url: str) -> None:
 def test_every_field_of_the_checks_is_in_their_table() -> None:
     table = [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "field")]
     assert set(table) == set(CheckRequest.model_fields)
-    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs", "parameters"} | {
-        "ops",
-        "findings",
-        "record",
-    }
+    assert set(ChecksRequest.model_fields) == set(table) - {"inputs", "attrs", "parameters"} | {"ops", "findings"}
     assert [cells[0] for cells in rows(GRADIENT_CHECKS, "check")] == list(CHECKS)
     assert [quoted(cells[0])[0] for cells in rows(GRADIENT_CHECKS, "event")] == list(EVENTS)
 

@@ -8,7 +8,6 @@ import pytest
 
 from app.errors import Overloaded, wrong
 from app.execution.check_messages import Began, Done, Found, Left, Planned, Ready, read
-from app.gradcheck.report import Recorded
 from pullback.gradcheck.verdict import Finding, Subject, worst_of
 
 WORST = worst_of((0, 1), 1.0, 2.0, 3.0, error_bar=math.inf, dtype="float32")
@@ -17,7 +16,6 @@ MESSAGES = [
     Planned(["contract {}"]),
     Began(1),
     Found(1, Finding(Subject("value"), "fail", "bad", worst=WORST, attrs={"k": (1, math.inf)}).entry({}, "cpu", 0.5)),
-    Found(1, Recorded([{"point": "", "values": [1.0]}])),
     Left(1, True, "raise it", 0.25),
 ]
 

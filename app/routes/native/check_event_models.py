@@ -29,7 +29,7 @@ class ProgressEvent(_Event):
 
     event: Literal["progress"]
     op: str = Field(description="The op of the step.")
-    check: CheckName | Literal["record"] = Field(description="The check of the step.")
+    check: CheckName = Field(description="The check of the step.")
     done: int = Field(description="The number of finished steps.")
     steps: int = Field(description="The number of steps.")
     left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")

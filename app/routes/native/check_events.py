@@ -193,7 +193,6 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
         work=engine.check_work,
         max_elements=engine.max_elements,
         strict_claims=request.strict_claims,
-        record=isinstance(request, ChecksRequest) and request.record,
     )
 
 

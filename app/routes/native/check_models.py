@@ -77,9 +77,6 @@ class ChecksRequest(_CheckOptions):
     """The ops to check."""
 
     ops: list[str] | None = Field(default=None, min_length=1, max_length=1024, description="Omitted: all ops.")
-    record: bool = Field(
-        default=False, description="Add values and derivatives at the points of the checks to the reports."
-    )
     findings: bool = Field(default=False, description="Send each finding as an event when its step has ended.")
 
 
@@ -165,28 +162,6 @@ class Coverage(BaseModel):
     digits: dict[str, int] = Field(description="Right numbers, counted by the digits that the error bar leaves.")
 
 
-class RecordedArray(BaseModel):
-    """Numbers of an output or of a derivative at a point of the checks, in mode graph."""
-
-    attrs: dict[str, Any]
-    point: str = Field(description="A digest of the inputs, the cotangents and the vectors.")
-    dtype: str
-    order: int = Field(description="0: an output, 1: the gradient of an input, 2: its Hessian-vector product.")
-    slot: str = Field(description="The output or the input.")
-    shape: list[int]
-    at: list[int] = Field(description="The flat indices of the numbers, at most 64, spread over the array.")
-    values: list[Number]
-    error_bars: list[Number] = Field(description="How far rounding may move each number.")
-
-
-class Record(BaseModel):
-    """What an op computes, to compare with what another version of it computes."""
-
-    digest: str = Field(description="A digest of the op's page, and of its C++ source.")
-    versions: dict[str, str] = Field(description="The versions of Pullback, TensorFlow, NumPy and Python.")
-    arrays: list[RecordedArray]
-
-
 class CheckAnswer(OperationAnswer):
     """The report on one op."""
 
@@ -205,7 +180,6 @@ class CheckAnswer(OperationAnswer):
     unfinished: int = Field(description="Checks not run, because the time was over.")
     coverage: list[Coverage] = Field(description="By check, order and dtype.")
     checks: list[CheckEntry]
-    record: Record | None = Field(default=None, description="If requested of /v1/checks.")
 
 
 class WorstGradient(BaseModel):
