@@ -142,7 +142,6 @@ class Settings(BaseSettings):
     )
     log: Literal["text", "json"] = Field(default="text", description="Format of the log, one line per request.")
     metrics: bool = Field(default=True, description="Collect metrics and serve /metrics.")
-    nv_metrics: bool = Field(default=False, description="Add Triton's names of metrics (nv_inference_*) to /metrics.")
     otel: bool = Field(default=False, description="Export traces by OTLP, as OpenTelemetry's variables (OTEL_*) say.")
 
     @field_validator("ops_path", mode="before")

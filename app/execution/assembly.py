@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from app.autodiff.admission import OWN, admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
@@ -39,7 +37,6 @@ from app.stored.parameters import ParameterSets
 from app.telemetry.counters import CounterTable, not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
-from app.telemetry.triton_names import TritonRegistry
 from ops import Op, Registry, RegistryError, discover, pages_of, register
 
 # How many more objects than at the last collection start the next one.
@@ -120,8 +117,7 @@ def build(
     batches = Batches(scheduler, settings.queue)
     metrics = None
     if settings.metrics:
-        names = TritonRegistry() if settings.nv_metrics else CollectorRegistry()
-        metrics = Metrics(lambda: scheduler.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight, names)
+        metrics = Metrics(lambda: scheduler.waiting, lambda: batches.waiting, lambda: lifecycle.in_flight)
         metrics.describe(len(registry.ops), len(registry.unavailable), provenance.pages)
     engine = Engine(
         registry,

@@ -8,14 +8,12 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from app.runtime.traces import NotTraced
 from app.telemetry.accounts import NOT_CHARGED, Account, Share
 from app.telemetry.stage_times import CURRENT, STAGES, Batch, Stage, StageTimes
 
-FIRST_ERROR = 400
 # Operations of monitoring, counted apart from the requests of users.
 PROBES = ("health", "metrics")
 
@@ -28,14 +26,6 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
-
-
-@dataclass
-class Sum:
-    """A number of responses, and the total time that their clients have waited, in seconds."""
-
-    count: int = 0
-    seconds: float = 0.0
 
 
 class Exemplar(NamedTuple):
@@ -67,9 +57,8 @@ class Distribution:
 class Counters:
     """Counters of one operation on one op: the ``answers`` by status, and totals since the start.
 
-    These are the ``durations`` of responses and the ``sizes`` of batches, the ``seconds`` by stage, the responses that
-    went ``well`` and that ``failed``, and the ``executions`` of the op. ``latest`` is the end of the latest response, a
-    time of ``time.perf_counter``.
+    These are the ``durations`` of responses and the ``sizes`` of batches, the ``seconds`` by stage, and the
+    ``executions`` of the op. ``latest`` is the end of the latest response, a time of ``time.perf_counter``.
 
     Responses are counted only on the event loop. Seconds are added on any thread without a lock: the interpreter
     switches threads at calls and at the ends of loops, and an addition contains neither.
@@ -79,7 +68,7 @@ class Counters:
         """Start with nothing counted."""
         self.op, self.operation, self.is_probe = op, operation, operation in PROBES
         self.answers: Counter[int] = Counter()
-        self.well, self.failed, self.executions, self.latest = Sum(), Sum(), 0, 0.0
+        self.executions, self.latest = 0, 0.0
         self.seconds: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
         self.durations, self.sizes = Distribution(DURATIONS), Distribution(SIZES)
 
@@ -154,11 +143,8 @@ class Counters:
         ``times`` are those of a traced request.
         """
         self.latest = time.perf_counter()
-        took, outcome = self.latest - began, self.well if status < FIRST_ERROR else self.failed
-        outcome.count += 1
-        outcome.seconds += took
         self.answers[status] += 1
-        self.durations.add(took, times)
+        self.durations.add(self.latest - began, times)
 
 
 class CounterTable(dict[tuple[str, str], Counters]):

@@ -102,23 +102,23 @@ class _Buckets:
 class Metrics:
     """The metrics of this process, and of the workers that share its folder."""
 
-    def __init__(self, in_scheduler: Read, in_batches: Read, in_flight: Read, registry: CollectorRegistry) -> None:
+    def __init__(self, in_scheduler: Read, in_batches: Read, in_flight: Read) -> None:
         """Declare the metrics, with the work in the scheduler and in batches, and the requests in flight.
 
-        ``registry`` must be empty. The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
+        The folder is ``PROMETHEUS_MULTIPROC_DIR``; without it this process is the only one.
         """
         # Those of the keys, once there are any.
         self.accounts = Accounts()
         self._table = CounterTable()
         self._usage = collections.defaultdict[str, float](float)
-        self._registry = registry
+        self._registry = CollectorRegistry()
         disable_created_metrics()
         if folder := os.environ.get(FOLDER_VARIABLE):
             number = worker_number(Path(folder))
             values.ValueClass = values.MultiProcessValue(lambda: number)  # pyright: ignore[reportUnknownMemberType] - untyped
             LiveWorkers(self._registry, Path(folder))
         # The numbers in a folder are those of all workers.
-        self._declared_in = None if folder else registry
+        self._declared_in = None if folder else self._registry
         self._publishers = [self._responses()]
         self.gauge("pullback_in_flight_requests", "Requests in progress.", in_flight)
         document = (

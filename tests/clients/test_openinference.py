@@ -52,13 +52,6 @@ def test_nested_data_attributes_and_infinities(client):
     assert data_of(client.model_infer("square", request=infinite))["y"] == [math.inf, math.inf, 4]
 
 
-def test_classification(client):
-    outputs = [RequestOutput(name="y", parameters={"classification": 2})]
-    response = client.model_infer("square", request=InferenceRequest(inputs=[tensor("x", X)], outputs=outputs))
-    [output] = response.outputs
-    assert (output.datatype, output.shape, output.dict()["data"]) == ("BYTES", [2], ["9.0:2", "1.5625:1"])
-
-
 def test_the_asynchronous_client(url):
     async def call():
         client = AsyncOpenInferenceClient(base_url=url)

@@ -12,7 +12,7 @@ PAGES = (
     *("/health/live", "/health/ready", "/metrics", "/docs", "/openapi.json", "/v1/ops"),
     *("/v1/ops/square", "/v1/ops/square.vjp", "/static-offline-docs/swagger-ui.css", "/no/such", "/health/no_such"),
     *("/v1/ops/none", "/Info", "/tesseract/square/health", "/tesseract/square/openapi.json", "/tesseract/none/health"),
-    *("/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/models/square/config"),
+    *("/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/square/config"),
     *("/v2/models/square", "/v2/models/square.vjp/versions/1", "/v2/models/square/ready", "/v2/models/none"),
     "/v2/systemsharedmemory/status",
 )

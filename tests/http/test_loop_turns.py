@@ -166,7 +166,7 @@ def cases(
         for kind in ("system", "cuda")
         for path in ("unregister", "region/{region}/unregister")
     }
-    pages = ["/v2", "/v2/", "/v2/models/stats", "/v2/health/live", "/v2/health/ready", "/Info", "/metrics"]
+    pages = ["/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/Info", "/metrics"]
     pages += ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"]
     pages += ["/health/live", "/health/ready", "/v1/ops", "/docs", "/docs/", "/openapi.json", "/llms.txt"]
     pages += ["/", "/explore", "/explore/"]
@@ -179,7 +179,6 @@ def cases(
         **models(""),
         **models("/config"),
         **models("/ready"),
-        **models("/stats"),
         ("POST", "/v2/repository/index"): [("/v2/repository/index", {"json": {"ready": True}})],
         ("POST", "/v2/models/{model}/infer"): [
             *infer("/v2/models/square/infer"),

@@ -230,37 +230,6 @@ def test_openmetrics_is_sent_if_accepted(caller: httpx.Client):
     assert all(family.documentation for family in families)
 
 
-def test_names_of_triton_repeat_the_numbers_of_operations(serve):
-    with serve(NV_METRICS="1").client() as client:
-        for _ in range(3):
-            ask(client, "square", "vjp", inputs={"x": [1, 2]})
-        ask(client, "square", "forward", inputs={"x": [1, 2]})
-        problem(post(client, "square", "vjp", inputs={"x": ["one"]}), 422)
-        ask(client, "square", "check")
-        seen = scrape(client)
-        accepted = {"accept": "application/openmetrics-text; version=1.0.0"}
-        assert list(openmetrics.text_string_to_metric_families(client.get("/metrics", headers=accepted).text))
-    own, nv = {"op": "square", "operation": "vjp"}, {"model": "square.vjp", "version": "1"}
-    assert seen("nv_inference_request_success", **nv) == seen("nv_inference_count", **nv) == 3
-    assert seen("nv_inference_request_failure", **nv) == 1
-    assert seen("nv_inference_exec_count", **nv) == seen("pullback_executions_total", **own) == 3
-    times = {
-        "request": seen("pullback_request_duration_seconds_sum", **own),
-        "queue": seen("pullback_queue_seconds_total", **own),
-        "compute_input": seen("pullback_parse_seconds_total", **own),
-        "compute_infer": seen("pullback_compute_seconds_total", **own),
-        "compute_output": seen("pullback_serialise_seconds_total", **own),
-    }
-    for name, seconds in times.items():
-        assert seen(f"nv_inference_{name}_duration_us", **nv) == pytest.approx(1e6 * seconds)
-    assert seen("nv_inference_request_success", model="square", version="1") == 1
-    assert seen.values("model") == {"square", "square.vjp"}
-
-
-def test_names_of_triton_are_off_by_default(caller: httpx.Client):
-    assert "nv_" not in caller.get("/metrics").text
-
-
 def test_metrics_can_be_disabled(serve):
     with serve(METRICS="0").client() as client:
         ask(client, "square", "forward", inputs={"x": 3})

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.requests import operations as native_operations
 from app.routes.openinference.models import models
-from app.telemetry.triton_names import NOT_MODELS
 from ops import Attrs, Example, Input, Op, Output
 from tests.http.openinference_client import (
     DATATYPES,
@@ -79,11 +77,6 @@ class Slow(Attrs):
     timeout: float = 1.0
 
 
-def test_metrics_under_the_names_of_triton_are_those_of_models():
-    offered = {name.partition(".")[2] or "forward" for name in models([an_op()])}
-    assert offered == {*native_operations.OPERATIONS, "numeric", "check", "checks", "verify"} - set(NOT_MODELS)
-
-
 def test_a_name_that_is_taken_has_its_first_letter_once_more_in_front():
     assert list(models([an_op()])) == ["made", *(f"made.{operation}" for operation in OPERATIONS[1:])]
     clashing = models([an_op(inputs="x dy")])["made.vjp"]  # the cotangent of y would be dy
@@ -112,11 +105,10 @@ def test_metadata_and_configuration(client):
     assert config["max_batch_size"] == 0
     assert [x["optional"] for x in config["input"]] == [False, False, True]
     assert config["output"] == [{"name": "dfeatures", "data_type": "TYPE_FP32", "dims": [-1, -1, -1, -1]}]
-    for path in ("", "/config", "/ready", "/stats"):
+    for path in ("", "/config", "/ready"):
         pages = [client.get(f"/v2/models/square.jacobian{version}{path}") for version in ("", "/versions/1")]
         assert [page.status_code for page in pages] == [200, 200]
-        if path != "/stats":
-            assert pages[0].json() == pages[1].json()
+        assert pages[0].json() == pages[1].json()
     assert client.get("/v2/models/square.jacobian").json()["outputs"] == [
         {"name": "dy_dx", "datatype": "FP32", "shape": [-1, -1]}
     ]
@@ -169,8 +161,9 @@ def test_the_repository_takes_any_content_type(client, kind):
 
 
 def test_a_refused_large_request_runs_nothing(client):
-    def executions() -> int:
-        return client.get("/v2/models/round_ste/stats").json()["model_stats"][0]["execution_count"]
+    def executions() -> float:
+        own = 'pullback_executions_total{op="round_ste",operation="forward"}'
+        return sum(float(line.split()[-1]) for line in client.get("/metrics").text.splitlines() if line.startswith(own))
 
     before = executions()
     body, headers = binary({"x": np.ones(1 << 16, np.float32)})
@@ -178,27 +171,6 @@ def test_a_refused_large_request_runs_nothing(client):
     assert executions() == before
     assert infer(client, "round_ste", {"x": np.ones(1 << 16, np.float32)})["y"].all()
     assert executions() == before + 1
-
-
-def test_statistics_count_requests(client):
-    def read_counts() -> dict[str, Any]:
-        [found] = client.get("/v2/models/sign/stats").json()["model_stats"]
-        return found
-
-    before = read_counts()
-    infer(client, "sign", {"x": X})
-    expect_error(ask(client, "sign", inputs=[]), 400)
-    after, every = read_counts(), client.get("/v2/models/stats").json()["model_stats"]
-    assert after["inference_count"] == before["inference_count"] + 1
-    assert after["execution_count"] == before["execution_count"] + 1
-    assert after["last_inference"] > before["last_inference"]
-    for outcome in ("success", "fail"):
-        old, new = before["inference_stats"][outcome], after["inference_stats"][outcome]
-        assert new["count"] == old["count"] + 1
-        assert new["ns"] > old["ns"]
-    assert {entry["name"] for entry in every} == {x["name"] for x in client.post("/v2/repository/index").json()}
-    seen = client.get("/metrics").text
-    assert 'pullback_requests_total{op="sign",operation="forward",status="400"}' in seen
 
 
 @pytest.mark.parametrize("version", ["", "/versions/1"])
@@ -330,7 +302,7 @@ def test_unknown_parameters_of_tensors_and_outputs_are_ignored(client):
     [
         {"content_type": "np", "headers": {"trace": "1"}},
         {"sequence_id": 0, "sequence_start": False, "sequence_end": False},
-        {"sequence_id": ""},
+        {"sequence_id": "", "classification": 0},
         {"priority": 0, "timeout": 0, "binary_data_output": False},
     ],
 )
@@ -357,62 +329,6 @@ def test_a_large_request_without_json_counts_as_binary(client):
     assert_same(tensors_of(post(client, "square", x.tobytes(), {LENGTH: "0"}), "square"), {"y": x})
 
 
-def strings_of(response: httpx.Response) -> list[str]:
-    """Return the strings of the only output, a tensor of BYTES."""
-    assert response.status_code == 200, response.text
-    length = int(response.headers.get(LENGTH, len(response.content)))
-    [output] = json.loads(response.content[:length])["outputs"]
-    blob, strings = response.content[length:], list[str]()
-    assert output["datatype"] == "BYTES"
-    if "data" in output:
-        strings = output["data"]
-    else:
-        assert output["parameters"] == {"binary_data_size": len(blob)}
-        while blob:
-            end = 4 + int.from_bytes(blob[:4], "little")
-            strings.append(blob[4:end].decode())
-            blob = blob[end:]
-    assert output["shape"] == [len(strings)]
-    return strings
-
-
-@pytest.mark.parametrize("is_binary", [True, False])
-def test_classification_returns_the_largest_elements(client, is_binary):
-    x = np.array([[0.5, -3], [2, -3]], np.float32)
-    for count, expected in (
-        (1, ["9.0:1"]),
-        (3, ["9.0:1", "9.0:3", "4.0:2"]),
-        (65_536, ["9.0:1", "9.0:3", "4.0:2", "0.25:0"]),
-    ):
-        wanted = [{"name": "y", "parameters": {"classification": count, "binary_data": is_binary, "nope": 1}}]
-        response = ask(client, "square", inputs=in_json({"x": x}), outputs=wanted)
-        assert strings_of(response) == expected
-        assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == expected
-    tensor = ask(client, "square", **classified(0))
-    assert tensors_of(tensor, "square")["y"].tolist() == [1, 4, 9]
-
-
-@pytest.mark.parametrize("name", ["FP16", "BF16", "FP32", "FP64", "INT8", "UINT64", "INT64"])
-def test_classes_restore_the_elements(client, name):
-    dtype = np.dtype(DATATYPES[name])
-    x = np.array([3, 0, 7, 0.1], dtype)
-    wanted = [{"name": "y", "parameters": {"classification": 4}}]
-    words = strings_of(ask(client, "square", inputs=in_json({"x": x}), outputs=wanted))
-    values, indices = zip(*(word.split(":") for word in words), strict=True)
-    assert [int(index) for index in indices] in ([2, 0, 3, 1], [2, 0, 1, 3])
-    assert np.array([float(value) for value in values]).astype(dtype).tolist() == (x * x)[[2, 0, 3, 1]].tolist()
-
-
-def test_classes_of_large_tensors_and_nan(client):
-    x = np.random.default_rng(7).permutation(np.arange((1 << 20) + 5, dtype=np.float64))
-    wanted = [{"name": "y", "parameters": {"classification": 3}}]
-    expected = [f"{x[index] ** 2}:{index}" for index in np.argsort(-x)[:3]]
-    assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == expected
-    x = np.array([np.nan, 1, np.inf, np.nan], np.float32)
-    assert strings_of(post(client, "square", *binary({"x": x}, outputs=wanted))) == ["inf:2", "1.0:1", "nan:0"]
-    assert strings_of(post(client, "square", *binary({"x": x[:0]}, outputs=wanted))) == []
-
-
 LARGE = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
 
 
@@ -437,8 +353,8 @@ def outputs(*items: Any) -> dict[str, Any]:
     return {"inputs": [ONE], "outputs": list(items)}
 
 
-def classified(count: Any, **parameters: Any) -> dict[str, Any]:
-    return outputs({"name": "y", "parameters": {"classification": count, **parameters}})
+def classified(count: Any) -> dict[str, Any]:
+    return outputs({"name": "y", "parameters": {"classification": count}})
 
 
 DY = {**ONE, "name": "dy"}
@@ -482,9 +398,9 @@ REFUSED = [
     ("square", parameters(nope=1), ("parameters.nope", "unknown parameter", "no names")),
     ("gradient_reversal.vjp", parameters(nope=1), ("parameters.nope", "expected one of strength, mechanism")),
     ("square", parameters(triton_nope=1), ("parameters.triton_nope", "unknown parameter")),
-    ("square", parameters(sequence_id=1), ("sequence_id", "sequences are not supported", '0 or ""', "got 1")),
+    ("square", parameters(sequence_id=1), ("sequence_id", "sequences are not supported", "or 0", "got 1")),
     ("square", parameters(sequence_id="one"), ("sequence_id", "sequences are not supported")),
-    ("square", parameters(sequence_start=True), ("sequence_start", "expected false", "got true")),
+    ("square", parameters(sequence_start=True), ("sequence_start", "sequences are not supported", "got true")),
     ("square", parameters(sequence_id=[]), ("sequence_id",)),
     ("square", parameters(priority=-1), ("priority", "-1")),
     ("square", parameters(timeout="1"), ("timeout", "an integer")),
@@ -494,10 +410,10 @@ REFUSED = [
     ("square", outputs({"name": "z"}), ("outputs.z", "expected one of y")),
     ("square", outputs({"name": "y"}, {"name": "y"}), ("outputs.y", "duplicate tensor")),
     ("square", outputs({"name": "y", "data": []}), ("data", "unknown field")),
-    ("square", classified(-1), ("outputs.y.parameters.classification", "an integer from 0", "-1")),
-    ("square", classified("2"), ("classification", "an integer", '"2"')),
-    ("square", classified(True), ("classification", "an integer", "true")),
-    ("square", classified(65_537), ("classification", "from 0 to 65536", "65537")),
+    ("square", classified(2), ("outputs.y.parameters.classification", "classes are not supported", "got 2")),
+    ("square", classified("2"), ("classification", "classes are not supported", '"2"')),
+    ("square", classified([]), ("classification", "classes are not supported")),
+    ("square", parameters(classification=2), ("parameters.classification", "classes are not supported")),
     (
         "square",
         outputs({"name": "y", "parameters": {"shared_memory_region": "r"}}),
@@ -634,13 +550,6 @@ def test_without_the_protocol_its_paths_are_404(serve):
         for path in ("/v2", "/v2/models/square"):
             response = client.get(path)
             assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
-
-
-def test_without_metrics_there_are_no_statistics(serve):
-    with serve(METRICS="0").client() as client:
-        infer(client, "square", {"x": X})
-        for path in ("/v2/models/stats", "/v2/models/square/stats"):
-            expect_error(client.get(path), 404, "PULLBACK_METRICS is 0")
 
 
 def test_bool_bytes_other_than_0_and_1_are_refused(plugged):

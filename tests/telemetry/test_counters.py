@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.prometheus import Metrics
@@ -38,7 +37,7 @@ def test_arguments_and_results_pass_through(counters: Counters):
 
 
 def test_counts_are_reported_once():
-    metrics = Metrics(int, int, int, CollectorRegistry())
+    metrics = Metrics(int, int, int)
     counters = metrics.counters("square", "vjp")
     assert metrics.counters("square", "vjp") is counters
 

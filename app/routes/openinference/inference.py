@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from app.autodiff.absent import Absent
 from app.autodiff.point import Point
 from app.errors import Malformed, clip
@@ -20,7 +18,6 @@ from app.requests.brief import Reading
 from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
-from app.routes.openinference.classification import as_bytes, top_classes
 from app.routes.openinference.compression import accepted_coding, compress, content_coding, inflate
 from app.routes.openinference.dialect import dialect
 from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
@@ -102,7 +99,7 @@ class Inference:
         write = partial(_write, self.model, inference, reply_coding)
         sources = [tensor.data for tensor in inference.tensors if isinstance(tensor.data, Source)]
         call = plan.call(fields, write, self.counters, sources, finish=finish)
-        call.is_long = call.is_long or reply_coding is not None or inference.has_classes
+        call.is_long = call.is_long or reply_coding is not None
         return call
 
 
@@ -137,7 +134,7 @@ def _write(model: Model, inference: InferenceRequest, reply_coding: str | None, 
     """Return the response: JSON, followed by the bytes of the tensors that the client wants in binary."""
     blobs, outputs = list[Placeholder](), list[dict[str, Any]]()
     for requested, array in zip(inference.outputs, arrays, strict=True):
-        output, blob = _classes(requested, array) if requested.classes else _tensor(requested, array)
+        output, blob = _tensor(requested, array)
         if blob is not None:
             output["parameters"] = {"binary_data_size": blob.array.nbytes}
             blobs.append(blob)
@@ -167,12 +164,3 @@ def _tensor(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], P
     if requested.is_binary:
         return output, Placeholder(array, "bytes")
     return output | {"data": Placeholder(array, "flat")}, None
-
-
-def _classes(requested: RequestedOutput, array: Array) -> tuple[dict[str, Any], Placeholder | None]:
-    """Return an output whose elements are the largest ones of the tensor as strings, as ``_tensor`` does."""
-    words = top_classes(array, requested.classes)
-    output: dict[str, Any] = {"datatype": "BYTES", "shape": [len(words)]}
-    if requested.is_binary:
-        return output, Placeholder(np.frombuffer(as_bytes(words), np.uint8), "bytes")
-    return output | {"data": words}, None

@@ -31,8 +31,7 @@ from ops import Input, Op, Output
 VERSION = "1"
 PLATFORM = "pullback"
 # The parameters of a request that are not attributes of the op.
-SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
-PARAMETERS = ("binary_data_output", "priority", "timeout", *SEQUENCES)
+PARAMETERS = ("binary_data_output", "priority", "timeout")
 
 DATATYPES: Mapping[str, str] = {row.name: row.datatype for row in DTYPES.values()}
 """The datatypes of the protocol by dtype."""

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from app.errors import MAX_GOT, Loc, clip, near, wrong
-from app.routes.openinference.models import PARAMETERS, SEQUENCES, Model
+from app.routes.openinference.models import PARAMETERS, Model
 from app.tensors.casting import describe
 
 MICROSECONDS = 1_000_000
 # The parameters of a request that other servers know and that change nothing here. An attribute may have their names.
 IGNORED = ("content_type", "headers")
-# The most classes of an output that a request may ask for: each is a string.
-MAX_CLASSES = 1 << 16
+# Extensions of Triton that would change the answer, by the parameter of a request or an output that asks for them.
+REFUSED = {
+    **dict.fromkeys(("sequence_id", "sequence_start", "sequence_end"), "sequences are not supported"),
+    "classification": "classes are not supported",
+}
 
 Object = Mapping[str, Any]
 
@@ -32,9 +35,11 @@ def parameters_of(fields: Object, loc: Loc) -> Object:
     return cast("dict[str, Any]", value)
 
 
-def refuse_shared_memory(parameters: Object, loc: Loc) -> None:
-    """Raise ``Unprocessable`` if a tensor's data is, or an output's shall be, in shared memory."""
-    for name in parameters:
+def refuse_extensions(parameters: Object, loc: Loc) -> None:
+    """Raise ``Unprocessable`` for shared memory, sequences and classes, which clients turn off by 0, "" or false."""
+    for name, value in parameters.items():
+        if name in REFUSED and (value or not isinstance(value, int | str | None)):
+            raise wrong((*loc, name), REFUSED[name], expected="no such parameter, or 0", got=describe(value))
         if name.startswith("shared_memory_"):
             expected = "binary data in the body"
             raise wrong((*loc, name), "shared memory is not supported", expected=expected, got=clip(name, MAX_GOT))
@@ -46,13 +51,9 @@ def attrs(model: Model, parameters: Object) -> dict[str, Any]:
     for name, value in parameters.items():
         if name in known:
             found[name] = value
-        elif name in SEQUENCES:
-            # A request outside any sequence has 0, "", false or null.
-            if not isinstance(value, int | str | None) or value:
-                expected = '0 or ""' if name == "sequence_id" else "false"
-                raise wrong(("parameters", name), "sequences are not supported", expected=expected, got=describe(value))
-        elif name not in PARAMETERS and name not in IGNORED:
+        elif name not in PARAMETERS and name not in IGNORED and name not in REFUSED:
             raise wrong(("parameters", name), "unknown parameter", expected=near(name, known), got=name)
+    refuse_extensions({name: value for name, value in parameters.items() if name not in known}, ("parameters",))
     _whole(parameters, "priority", ("parameters",))
     return found
 
@@ -68,15 +69,6 @@ def flag(parameters: Object, name: str, loc: Loc) -> bool | None:
     if not isinstance(value, bool | None):
         raise wrong((*loc, name), "expected a bool", expected="true or false", got=describe(value))
     return value
-
-
-def classes(parameters: Object, loc: Loc) -> int:
-    """Return how many of an output's largest elements a request wants in place of the tensor; 0 for the tensor."""
-    count = _whole(parameters, "classification", loc)
-    if count > MAX_CLASSES:
-        expected = f"an integer from 0 to {MAX_CLASSES}"
-        raise wrong((*loc, "classification"), "too many classes", expected=expected, got=describe(count))
-    return count
 
 
 def _whole(parameters: Object, name: str, loc: Loc) -> int:

@@ -1,8 +1,8 @@
 """The paths of the Open Inference Protocol (version 2, used by KServe and Triton), under /v2.
 
 Each op and each of its derivatives is a model (``app.routes.openinference.models``); inference is a native operation
-(``app.routes.openinference.inference``). This module answers requests for metadata, readiness, statistics and the index
-of models, and refuses the features of Triton that the service does not have.
+(``app.routes.openinference.inference``). This module answers requests for metadata, readiness and the index of
+models, and refuses the features of Triton that the service does not have.
 """
 
 import re
@@ -28,7 +28,6 @@ from app.routes.openinference.compression import content_coding, inflate
 from app.routes.openinference.dialect import dialect
 from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
 from app.routes.openinference.models import VERSION, Model, models
-from app.routes.openinference.statistics import statistics
 from app.routes.protocol import described, document_reply, find_op
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe
@@ -38,18 +37,16 @@ from pullback import __version__
 
 ROOT = "/v2"
 LIVE, READY = f"{ROOT}/health/live", f"{ROOT}/health/ready"
-INDEX, STATISTICS = f"{ROOT}/repository/index", f"{ROOT}/models/stats"
+INDEX = f"{ROOT}/repository/index"
 # The size in bytes of a body other than inference, which is read on the event loop.
 MAX_PAGE_BODY = 1 << 16
 INFER, VERSIONS = "/infer", "/versions/{version}"
 MEMORY = ("system", "cuda")
 EXTENSIONS = (
     "binary_tensor_data",
-    "classification",
     "parameters",
     "model_repository",
     "model_configuration",
-    "statistics",
 )
 
 # The features of Triton that the service does not have, and why.
@@ -60,6 +57,7 @@ _UNSUPPORTED = {
     re.compile(
         rf"{ROOT}/(models/[^/]+/(versions/[^/]+/)?)?trace/setting"
     ): "tracing is not supported: GET /metrics has the times of each stage",
+    re.compile(rf"{ROOT}/models/[^/]+/(versions/[^/]+/)?stats"): "statistics are not supported: GET /metrics has them",
     re.compile(rf"{ROOT}/logging"): "requests cannot read or change the log: its format is that of PULLBACK_LOG",
 }
 
@@ -102,12 +100,9 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
     router = APIRouter()
     router.routes += [
         *of_models(INFER, inference, None, "POST"),
-        # Before the models, so that no model replaces them.
-        page(STATISTICS, "GET", lambda body: statistics(engine, list(known.values())), catalogue),
         *documents("", Model.metadata),
         *documents("/config", Model.config),
         *documents("/ready", lambda model: _ready(engine, {"name": model.name}), health),
-        *documents("/stats", lambda model: statistics(engine, [model])),
         *(page(path, "GET", lambda body: server, catalogue) for path in (ROOT, f"{ROOT}/")),
         page(INDEX, "POST", partial(_index, engine, list(known)), catalogue),
         page(LIVE, "GET", lambda body: {"live": True}, health),

@@ -12,10 +12,9 @@ from app.routes.openinference.models import DATATYPES, ROWS, Model, ModelInput, 
 from app.routes.openinference.parameters import (
     Object,
     attrs,
-    classes,
     flag,
     parameters_of,
-    refuse_shared_memory,
+    refuse_extensions,
     timeout_s,
 )
 from app.routes.protocol import name_list, type_variables
@@ -59,11 +58,10 @@ class Tensor:
 
 
 class RequestedOutput(NamedTuple):
-    """An output and its form: binary or JSON, and the tensor or, if ``classes``, that many of its largest elements."""
+    """An output and its form: binary or JSON."""
 
     output: ModelOutput
     is_binary: bool
-    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,14 +80,9 @@ class InferenceRequest:
 
     @property
     def is_binary(self) -> bool:
-        """Whether all tensors of the request and of the response are binary, and none is sorted into classes."""
+        """Whether all tensors of the request and of the response are binary."""
         is_input_binary = all(tensor.data is None for tensor in self.tensors)
-        return is_input_binary and all(output.is_binary and not output.classes for output in self.outputs)
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether the response has the largest elements of a tensor."""
-        return any(output.classes for output in self.outputs)
+        return is_input_binary and all(output.is_binary for output in self.outputs)
 
     def native(self, body: Body, lead: int) -> dict[str, Any]:
         """Return the fields of the native request; raises ``Malformed`` if the body has the wrong length."""
@@ -220,7 +213,7 @@ def _row(model: Model, slot: ModelInput, datatype: Any, loc: Loc) -> DType:
 def _nbytes(fields: Object, row: DType, shape: Sequence[int], loc: Loc) -> int:
     """Return the number of a tensor's bytes after the JSON."""
     parameters = parameters_of(fields, loc)
-    refuse_shared_memory(parameters, (*loc, "parameters"))
+    refuse_extensions(parameters, (*loc, "parameters"))
     size, data = parameters.get("binary_data_size"), fields.get("data")
     if (size is None) == (data is None):
         got = "neither" if size is None else "both"
@@ -274,8 +267,7 @@ def _outputs(model: Model, items: Sequence[Any], is_binary: bool, absent: Collec
             raise wrong(("outputs", name), "it belongs to an input that is not sent", expected=expected, got=name)
         loc = ("outputs", name, "parameters")
         parameters = parameters_of(fields, loc[:-1])
-        refuse_shared_memory(parameters, loc)
+        refuse_extensions(parameters, loc)
         own = flag(parameters, "binary_data", loc)
-        count = classes(parameters, loc)
-        outputs[name] = RequestedOutput(model.outputs[name], is_binary if own is None else own, count)
+        outputs[name] = RequestedOutput(model.outputs[name], is_binary if own is None else own)
     return list(outputs.values())
