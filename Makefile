@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials recording format lock committed licences releasable release distribution clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -206,9 +206,6 @@ NAMES :=
 TUTORIALS := pymc jax torch ase
 tutorials: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/tutorials/.installed-$(MINOR) $(TUTORIALS:%=build/frameworks/%/.installed-$(MINOR)) ## run the notebooks of docs/tutorials, and keep their outputs
 	@build/tutorials/bin/python website/tutorials.py $(NAMES)
-
-recording: $(VENV)/.installed-cpu $(VENV)/bin/pullback ## record the terminal of the README in docs/recording.svg
-	@$(VENV)/bin/python -m website.recording docs/recording.svg
 
 image-check: $(VENV)/.installed-dev ## build and start the CPU image, if what it is made of has changed, where there is Docker
 	@$(VENV)/bin/python -m tests.docker.image_check $(DOCKER_BUILD)

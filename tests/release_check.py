@@ -124,7 +124,6 @@ STEPS = (
     Step("client3.14", client_on("3.14")),
     # They write the notebooks and the tables of the docs, which belong to a commit then.
     Step("tutorials", make("tutorials")),
-    Step("recording", make("recording")),
     Step("bench", make("bench")),
     Step("bench-ops", make("bench-ops")),
     Step("bench-against", make("bench-against")),

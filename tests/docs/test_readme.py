@@ -14,7 +14,6 @@ import pytest
 from tests.conftest import READY, ROOT
 from tests.docs.test_docs import README, blocks, differences, needs_curl, run, text_of
 from tests.patience import PATIENCE_S
-from website.recording import COMMANDS
 
 MAX_LINES = 150
 RECORDING = ROOT / "docs" / "recording.svg"
@@ -97,9 +96,8 @@ def masked(output: str) -> str:
     return NUMBER.sub("#", DIGEST.sub("page #", " ".join(output.split())))
 
 
-def test_the_recorded_terminal_has_the_commands_and_stands_still_for_those_who_want_that() -> None:
-    assert [command for command, _ in recorded()] == [command for command, _ in COMMANDS]
-    assert all(printed for _, printed in recorded())
+def test_the_recorded_terminal_stands_still_for_those_who_want_that() -> None:
+    assert all(command and printed for command, printed in recorded())
     style = RECORDING.read_text(encoding="utf-8").split("<style>")[1].split("</style>")[0]
     assert style.index("prefers-reduced-motion: no-preference") < style.index("animation")
     assert f"({RECORDING.relative_to(ROOT)})" in text_of(README)
