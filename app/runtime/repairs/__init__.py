@@ -4,6 +4,7 @@ from app.runtime.repairs import (
     complex_gradients,
     complex_roots,
     dense_cotangents,
+    empty_transforms,
     failed_decompositions,
     pooling,
     power_gradient,
@@ -17,6 +18,7 @@ def install() -> None:
     complex_gradients.install()
     complex_roots.install()
     dense_cotangents.install()
+    empty_transforms.install()
     failed_decompositions.install()
     pooling.install()
     power_gradient.install()

@@ -1,35 +1,104 @@
-"""Cholesky factors of matrices that have none.
+"""Matrices without a decomposition, and systems without a solution: their results are NaN, or are not there.
 
-TensorFlow 2.21 then writes NaN into the lower triangle, and nothing into the upper one. If its numbers
-are complex, it writes 0 in place of NaN.
+TensorFlow 2.21 writes NaN into the lower triangle of a Cholesky factor that does not exist, and nothing into the upper
+one. Where a least squares problem has no equations, it writes nothing at all. If numbers are complex, it writes 0 in
+place of NaN: into Cholesky factors, singular values and vectors, and solutions of tridiagonal systems.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-# Private, because TensorFlow's own functions, such as ``tf.linalg.logdet``, call it there.
+# Private, because TensorFlow's own functions, such as ``tf.linalg.logdet``, call these functions there.
 from tensorflow.python.ops import gen_linalg_ops
 
+from app.runtime.repairs.replacing import replace
 from ops import Tensor
+
+Kernel: TypeAlias = Callable[..., Any]
 
 
 def install() -> None:
-    """Let the upper triangle be 0, as it is for other matrices; call this before any program is built."""
+    """Replace these kernels; call this before any program is built."""
     kernels: Any = gen_linalg_ops
-    if hasattr(kernels.cholesky, "__wrapped__"):
-        return
-    kernel = kernels.cholesky
+    for kernel, raw, mend in (
+        (kernels.cholesky, "Cholesky", _cholesky),
+        (kernels.matrix_solve_ls, "MatrixSolveLs", _matrix_solve_ls),
+        (kernels.svd, "Svd", _svd),
+        (kernels.tridiagonal_solve, "TridiagonalSolve", _tridiagonal_solve),
+    ):
+        if not hasattr(kernel, "__wrapped__"):
+            replace(kernel, mend(kernel), raw)
+
+
+def _cholesky(kernel: Kernel) -> Kernel:
+    """Let the upper triangle be 0, as it is for other matrices."""
 
     def cholesky(input: Any, name: str | None = None) -> Tensor:
         factor = kernel(input, name=name)
         if factor.dtype.is_complex:
-            has_failed = tf.reduce_any(tf.math.real(tf.linalg.diag_part(factor)) == 0, axis=-1)[..., None, None]
-            factor = tf.where(has_failed, tf.cast(math.nan, factor.dtype), factor)
+            factor = _nan_where(tf.reduce_any(tf.linalg.diag_part(factor) == 0, axis=-1), factor)
         return tf.linalg.band_part(factor, -1, 0)
 
-    cholesky.__wrapped__ = kernel  # pyright: ignore[reportFunctionMemberAccess] - marks that this is installed
-    public: Any = tf
-    kernels.cholesky = public.linalg.cholesky = public.raw_ops.Cholesky = cholesky
-    public.compat.v1.cholesky = public.compat.v1.linalg.cholesky = cholesky
+    return cholesky
+
+
+def _matrix_solve_ls(kernel: Kernel) -> Kernel:
+    """Let the solution of no equations be the smallest one, 0."""
+
+    def matrix_solve_ls(
+        matrix: Any, rhs: Any, l2_regularizer: Any, fast: bool = True, name: str | None = None
+    ) -> Tensor:
+        a = tf.convert_to_tensor(matrix)
+        x = kernel(a, rhs, l2_regularizer, fast=fast, name=name)
+        has_rows = a.shape.rank is not None and a.shape[-2]
+        return x if has_rows else tf.where(tf.shape(a)[-2] > 0, x, tf.zeros_like(x))
+
+    return matrix_solve_ls
+
+
+def _svd(kernel: Kernel) -> Kernel:
+    """Let the parts of a complex matrix that has failed be NaN: another one that is not 0 has a singular value."""
+
+    def svd(input: Any, compute_uv: bool = True, full_matrices: bool = False, name: str | None = None) -> Any:
+        a = tf.convert_to_tensor(input)
+        parts = kernel(a, compute_uv=compute_uv, full_matrices=full_matrices, name=name)
+        if not a.dtype.is_complex:
+            return parts
+        has_failed = tf.reduce_all(parts.s == 0, axis=-1) & _is_not_zero(a)
+        s = _nan_where(has_failed, parts.s[..., None])[..., 0]
+        if not compute_uv:
+            return parts._replace(s=s)
+        return parts._replace(s=s, u=_nan_where(has_failed, parts.u), v=_nan_where(has_failed, parts.v))
+
+    return svd
+
+
+def _tridiagonal_solve(kernel: Kernel) -> Kernel:
+    """Let the solution of a singular complex system be NaN: that of another one is 0 only if its right side is."""
+
+    def tridiagonal_solve(diagonals: Any, rhs: Any, *args: Any, **named: Any) -> Tensor:
+        b = tf.convert_to_tensor(rhs)
+        x = kernel(diagonals, b, *args, **named)
+        if not b.dtype.is_complex:
+            return x
+        return _nan_where(tf.reduce_all(x == 0, axis=[-2, -1]) & _is_not_zero(b), x)
+
+    return tridiagonal_solve
+
+
+def _is_not_zero(a: Tensor) -> Tensor:
+    """Return which matrices have a number that is not 0, nor so small that it may underflow."""
+    tiny = np.finfo(a.dtype.as_numpy_dtype).tiny
+    return tf.reduce_any(~(tf.abs(a) < tiny), axis=[-2, -1])
+
+
+def _nan_where(has_failed: Tensor, y: Tensor) -> Tensor:
+    """Return matrices with NaN for each that has failed; the derivatives are NaN there too."""
+    nan, one = tf.cast(math.nan, y.dtype), tf.ones([], y.dtype)
+    # Not y times a factor for all: where y is infinite, 1 + 0i times y is NaN.
+    failed = has_failed[..., None, None]
+    return tf.where(failed, y * tf.where(failed, nan, one), y)
