@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full scaling dashboard deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay accuracy digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -138,9 +138,8 @@ framework-environments:
 	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
 # The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
-test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts, the dashboard and the simulation
+test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts and the dashboard
 	$(VENV)/bin/python -m pytest tests/deploy -n 0
-	build/deploy/bin/python -P -m pytest -c tests/simulation/pytest.ini tests/simulation
 
 # HAProxy is that of the system, or else that of the environment; HAPROXY=... names another.
 test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test three processes behind HAProxy: restarts, deaths, overload (1 minute)
@@ -148,14 +147,6 @@ test-fleet: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environmen
 
 test-fleet-full: test-fleet build/ray/.installed-$(MINOR) ## the same, plus the deployment of Ray Serve (5 minutes)
 	$(VENV)/bin/python -m pytest tests/ray_serve -n 0
-
-scaling: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## measure, simulate fleets, and write the tables and the plot of docs/scaling.md (6 minutes)
-	$(VENV)/bin/python -m benchmarks.scaling.measure build/scaling/measured.json
-	build/deploy/bin/python -m benchmarks.scaling build/scaling/measured.json docs/scaling.md
-
-dashboard: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## draw the dashboard of a fleet under load into docs/dashboard.png (3 minutes)
-	$(VENV)/bin/python -m benchmarks.scaling.observe build/scaling/panels.json
-	build/deploy/bin/python -m benchmarks.scaling.draw build/scaling/panels.json docs/dashboard.png
 
 deploy-environment: build/deploy/.installed-$(MINOR)
 
@@ -285,9 +276,6 @@ bench-against: $(VENV)/.installed-cpu native ## compare the CPU time per request
 COUNT := 20000
 replay: $(VENV)/.installed-dev native ## compare the answers to 20,000 requests with those of another version (REV=...)
 	@$(VENV)/bin/python -m tests.replay $(REV) --requests $(COUNT) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
-
-accuracy: $(VENV)/.installed-bench ## compare our numeric derivatives with those of SciPy and numdifftools, in docs/
-	@$(VENV)/bin/python -m benchmarks.accuracy docs/gradient-checks.md
 
 digits: $(VENV)/.installed-dev ## compare the uncertainty of answers with their errors, in docs/
 	@$(VENV)/bin/python -m benchmarks.digits docs/derivatives.md

@@ -78,7 +78,6 @@ def pullback(name: str, **variables: str) -> Recipe:
 RECIPES = {
     "pullback": pullback("app"),
     "pullback_ordinary": pullback("app", PULLBACK_EXPRESS="0"),
-    "pullback_graphs": pullback("app", PULLBACK_OPS_PATH=str(ROOT / "benchmarks" / "graph_pages")),
     "pullback_counted": pullback("benchmarks.servers.counted", COUNT_FILE=f"{SCRATCH}/calls"),
     "umbridge_numpy": Recipe(script("umbridge_numpy"), "/Info"),
     "umbridge_tensorflow": Recipe(script("umbridge_tensorflow"), "/Info", {"TF_CPP_MIN_LOG_LEVEL": "2"}),

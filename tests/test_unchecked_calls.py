@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-FOLDERS = ("benchmarks", "deploy", "tests/fleet", "tests/ray_serve", "tests/simulation")
+FOLDERS = ("benchmarks", "deploy", "tests/fleet", "tests/ray_serve")
 SCRIPTS = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 OURS = ("app", "ops", "pullback")
 

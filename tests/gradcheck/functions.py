@@ -1,8 +1,7 @@
 """Forty functions with closed-form derivatives, against which numeric derivatives are measured.
 
 They cover what makes a numeric derivative hard: noise from cancellation, scales far from 1, ends of the domain, waves
-faster than the steps, kinks and jumps nearby, and derivatives that are 0. The tests check our derivatives on them, and
-``benchmarks/accuracy.py`` compares ours with those of other libraries.
+faster than the steps, kinks and jumps nearby, and derivatives that are 0. The tests check our derivatives on them.
 """
 
 from collections.abc import Callable
