@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +17,20 @@ from urllib.parse import quote
 import numpy as np
 
 from pullback.client import Client
-from pullback.errors import BadAnswer, BadArgument, PullbackError
+from pullback.errors import BadArgument, PullbackError
 from pullback.gradcheck.number_comparison import Tolerances
-from pullback.gradcheck.verdict import Finding, Subject
+from pullback.gradcheck.verdict import Finding
+from pullback.recorder import answers
+from pullback.recorder.answers import Parts
 from pullback.recorder.evaluations import RECORDED, Input, input_of
 from pullback.recorder.op_checks import check_op
-from pullback.recorder.repeats import CHECK, repeated
+from pullback.recorder.replies import Reply
 from pullback.server_checks.checking import ServerReport
 from pullback.server_checks.json_server import JsonServer
-from pullback.server_checks.model import Model
+from pullback.server_checks.model import Model, Point
 from pullback.server_checks.openinference import OpenInferenceModel
-from pullback.server_checks.plan import plans
+from pullback.server_checks.plan import LEAST, plans
+from pullback.server_checks.sample import ASSUMED
 from pullback.server_checks.targets import Protocol, ServerTarget
 
 Document = dict[str, Any]
@@ -99,7 +103,10 @@ class Checker:
                 return {"same": True}
             self._inputs.add(key)
             ask()
-            return {"document": self._run(self._report(model, found, given, config), path, content, answer)}
+            reply = None if answer is None else self._reply(path, content, answer)
+            points = found.points([given], 1, np.random.default_rng(self.seed))
+            parts = self._parts(found, path, content)
+            return {"document": self._run(self._report(model, found, points, config, parts), reply, parts)}
         except Unusable as error:
             return {"unusable": str(error)}
         except BadArgument as error:
@@ -151,9 +158,16 @@ class Checker:
     def _target(self, name: str) -> ServerTarget:
         return ServerTarget(self._protocol, f"{self.root}/{quote(name, safe='')}" if name else self.root)
 
-    def _report(self, name: str, model: Model, given: Any, config: Any) -> ServerReport:
-        points = model.points([given], 1, np.random.default_rng(self.seed))
-        plan, _ = next(plans(model, self.budget - 1, None, 1))
+    def _reply(self, path: str, content: Any, answer: str) -> Reply:
+        if self._server is None:
+            self._server = self.opened.enter_context(JsonServer(self.root, self.timeout))
+        return Reply(self.protocol, self._server, path, content, answer, self._tolerances, ask)
+
+    def _report(
+        self, name: str, model: Model, points: Sequence[Point], config: Any, parts: Parts | None
+    ) -> ServerReport:
+        budget = self.budget - 1 - (0 if parts is None else answers.REQUESTS)
+        plan, _ = next(plans(model, budget, None, 1))
         return ServerReport(
             target=str(self._target(name)),
             protocol=self.protocol,
@@ -162,39 +176,45 @@ class Checker:
             are_given=True,
             plan=plan,
             checks=plan.checks(model, None),
-            budget=self.budget - 1,
+            budget=budget,
             seed=self.seed,
             tolerances=self._tolerances,
             config=config,
         )
 
-    def _run(self, report: ServerReport, path: str, content: Any, answer: str | None) -> Document:
-        """Ask the request again, and run the checks at its inputs."""
-        repeats = 0
-        if answer is not None:
-            repeats, began = 1, time.perf_counter()
-            finding = self._repeat(report, path, content, answer)
-            report.entries.append(finding.entry(report.config, seconds=round(time.perf_counter() - began, 6)))
+    def _parts(self, model: Model, path: str, content: Any) -> Parts | None:
+        """Return the parts of a request for a derivative, ``None`` for others, or if the budget does not allow them."""
+        if self.budget < LEAST + 1 + answers.REQUESTS:
+            return None
+        outputs = [slot.name for slot in model.outputs]
+        try:
+            return answers.parts_of(path, content, outputs, np.random.default_rng(self.seed))
+        except (ValueError, TypeError, PullbackError):
+            return None  # the server answered it, but not as these checks ask
+
+    def _run(self, report: ServerReport, reply: Reply | None, parts: Parts | None) -> Document:
+        """Ask the request again, run the checks at its inputs, and judge its answer."""
+        others = 0
+        if reply is not None:
+            others += 1
+            self._add(report, reply.repeat)
         try:
             report.run(ask)
         except PullbackError as error:
             report.fail(error)
+        if reply is not None and parts is not None and report.samples:
+            others += answers.REQUESTS
+            self._add(report, lambda: reply.judge(parts, _relative_bar(report)))
         document = report.document()
-        return {**document, "evaluations": document["evaluations"] + repeats}
+        return {**document, "evaluations": document["evaluations"] + others}
 
-    def _repeat(self, report: ServerReport, path: str, content: Any, answer: str) -> Finding:
-        subject = Subject(CHECK, None, None, None, self.protocol, "float64")
-        if self._server is None:
-            self._server = self.opened.enter_context(JsonServer(self.root, self.timeout))
-        try:
-            before = json.loads(answer)
-        except (ValueError, RecursionError) as error:
-            return Finding(subject, "skipped", f"not run: the recorded answer is no JSON ({error})")
-        try:
-            ask()
-            now = self._server.post(path, content)
-        except PullbackError as error:
-            from_model = isinstance(error, BadAnswer)
-            verdict = "fail" if from_model else "error"
-            return Finding(subject, verdict, f"a request that the server answered before is not answered: {error}")
-        return repeated(before, now, self.protocol, report.tolerances)
+    def _add(self, report: ServerReport, check: Callable[[], Finding]) -> None:
+        began = time.perf_counter()
+        finding = check()
+        report.entries.append(finding.entry(report.config, seconds=round(time.perf_counter() - began, 6)))
+
+
+def _relative_bar(report: ServerReport) -> float:
+    """Return how far the derivatives of a report may be off, relative to their largest number."""
+    known = ((sample, pair) for sample in report.samples for pair, dx in sample.gradients.items() if dx.any())
+    return max((sample.relative_bar(pair) for sample, pair in known), default=ASSUMED)

@@ -20,7 +20,7 @@ MAX_DEPTH = 32
 def repeated(before: Any, now: Any, protocol: str, tolerances: Tolerances) -> Finding:
     """Return the finding on two answers to one request, as JSON has them."""
     subject = Subject(CHECK, None, None, None, protocol, "float64")
-    first, second = dict(_arrays(before)), dict(_arrays(now))
+    first, second = dict(arrays(before)), dict(arrays(now))
     shapes, found = ({path: x.shape for path, x in each.items()} for each in (first, second))
     if shapes != found:
         changed = sorted(path for path in shapes.keys() | found if shapes.get(path) != found.get(path))[0]
@@ -33,7 +33,7 @@ def repeated(before: Any, now: Any, protocol: str, tolerances: Tolerances) -> Fi
     return comparison.finding("the answer to a recorded request, asked again,", "the recorded answer")
 
 
-def _arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Array]]:
+def arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Array]]:
     """Yield the arrays in an answer, each with its path; text and flags are none."""
     found = as_object(value)
     if depth > MAX_DEPTH:
@@ -45,7 +45,7 @@ def _arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, A
             yield path, np.zeros(0)
     elif found is not None:
         for name, each in found.items():
-            yield from _arrays(each, f"{path}.{name}" if path else name, depth + 1)
+            yield from arrays(each, f"{path}.{name}" if path else name, depth + 1)
     elif isinstance(value, list):
         try:
             array = np.asarray(cast(list[Any], value))
@@ -55,6 +55,6 @@ def _arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, A
             yield path, array.astype(np.float64)
             return
         for i, each in enumerate(cast(list[Any], value)):
-            yield from _arrays(each, f"{path}[{i}]", depth + 1)
+            yield from arrays(each, f"{path}[{i}]", depth + 1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield path, np.asarray(value, np.float64)

@@ -17,6 +17,7 @@ from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.verdict import Finding, Subject, worst_verdict
 from pullback.server_checks import properties
 from pullback.server_checks.derivative import Derivatives, moves
+from pullback.server_checks.freshness import freshness
 from pullback.server_checks.meter import Meter, OutOfBudget
 from pullback.server_checks.model import Arrays, Model, Point, Slot
 from pullback.server_checks.plan import PROPERTIES, Plan
@@ -34,6 +35,7 @@ PROPERTY_CHECKS = {
     "adjoint": properties.adjoint,
     "symmetry": properties.symmetry,
     "second": second,
+    "freshness": freshness,
 }
 CHECKS = ("derivative", *PROPERTIES)
 Document = dict[str, Any]

@@ -100,6 +100,10 @@ class Model(Protocol):
         """Return ∂/∂b [Jₐᵀ dy] · v, of the shape of a, for inputs (a, b)."""
         ...
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        """Return the request for the values of an output."""
+        ...
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the request for the gradient with respect to one input."""
         ...

@@ -101,6 +101,10 @@ class OpenInferenceModel:
         """Raise ``NotImplementedError``: a pair has no Hessian."""
         raise NotImplementedError
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        """Return the request for the values of an output."""
+        return Request(f"{self._server.url}{_path(self.name)}/infer", self._body(self._tensors(point)), output)
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the request for the gradient with respect to one input."""
         body = self._body(self._with_cotangents(point, output, cotangent))

@@ -15,11 +15,14 @@ LEAST = 5
 TAYLOR_STEPS = 3
 NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
-PROPERTIES = ("determinism", "subset", "linearity", "adjoint", "symmetry", "second")
+PROPERTIES = ("determinism", "subset", "linearity", "adjoint", "symmetry", "second", "freshness")
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
 TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
 """The gradients on two lines, to both sides, that compare a Jacobian with its transpose."""
+MOST_ALONE = 2
+LOOK = 32
+"""The evaluations that are left to look for a cache where an answer is the same as nearby."""
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""
 HESSIANS = 4
@@ -31,7 +34,8 @@ class Plan:
     """What to do at each of ``points``.
 
     Each input moves along ``directions``, by ``steps`` to each side, or with 0 by three to one side; so do some
-    ``coordinates``, alone. If ``is_whole`` is false, one output and one input are chosen at random.
+    ``coordinates``, alone. If ``is_whole`` is false, one output and one input are chosen at random. If it
+    ``looks_nearby``, answers are compared with those at points nearby.
     """
 
     points: int
@@ -40,6 +44,7 @@ class Plan:
     coordinates: int = 0
     measures_noise: bool = False
     has_properties: bool = False
+    looks_nearby: bool = False
     is_whole: bool = True
 
     def checks(self, model: Model, wanted: tuple[str, ...] | None) -> list[str]:
@@ -50,6 +55,7 @@ class Plan:
             "adjoint": not model.has_jvp,
             "symmetry": not (model.has_hessian or model.is_energy),
             "second": not model.has_hessian,
+            "freshness": not self.looks_nearby,
         }
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
 
@@ -65,11 +71,13 @@ class Plan:
             "linearity": 2 * gradients,
             "adjoint": tangents,
             "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,
+            "freshness": _freshness(model),
             "symmetry": TRANSPOSED if model.is_energy else HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
         noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
         sizes = MOVED if self.steps else 0
-        return points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
+        look = LOOK if "freshness" in checks else 0
+        return look + points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
 
     def _moves(self, model: Model, inputs: int) -> int:
         sides = 2 * self.steps or TAYLOR_STEPS
@@ -77,12 +85,26 @@ class Plan:
         return sides * (inputs * self.directions + alone)
 
 
+def alone(inputs: int, size: int) -> int:
+    """Return how many numbers of each of so many inputs move alone to show a key that lacks them, of ``size``."""
+    return min(1 if inputs > 1 else MOST_ALONE if size > 1 else 0, size)
+
+
+def _freshness(model: Model) -> int:
+    """Return the evaluations at a point, one beside it, and two for each number that moves alone, for one output."""
+    inputs = len(model.inputs)
+    once = 1 + (inputs if model.one_by_one else 1) + inputs * (model.has_jvp + model.has_hessian)
+    return 2 * once * (1 + sum(alone(inputs, math.prod(slot.shape)) for slot in model.inputs))
+
+
 RUNGS = (
-    Plan(3, 3, 20, coordinates=8, measures_noise=True, has_properties=True),
-    Plan(2, 2, 16, coordinates=4, measures_noise=True, has_properties=True),
-    Plan(2, 2, 16, measures_noise=True, has_properties=True),
-    Plan(1, 2, 12, measures_noise=True, has_properties=True),
+    Plan(3, 3, 20, coordinates=8, measures_noise=True, has_properties=True, looks_nearby=True),
+    Plan(2, 2, 16, coordinates=4, measures_noise=True, has_properties=True, looks_nearby=True),
+    Plan(2, 2, 16, measures_noise=True, has_properties=True, looks_nearby=True),
+    Plan(1, 2, 12, measures_noise=True, has_properties=True, looks_nearby=True),
+    Plan(1, 1, 10, measures_noise=True, has_properties=True, looks_nearby=True),
     Plan(1, 1, 10, measures_noise=True, has_properties=True),
+    Plan(1, 1, 6, has_properties=True, looks_nearby=True),
     Plan(1, 1, 10, has_properties=True),
     Plan(1, 1, 6, has_properties=True),
     Plan(1, 1, 6),

@@ -1,6 +1,7 @@
 """The request that reproduces a gradient of a server, as a command line."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.gradcheck.reproduction import Index, Reproduction
 from pullback.server_checks.meter import Meter
+from pullback.server_checks.model import Request
 from pullback.server_checks.sample import Pair, Sample
 
 MAX_TEXT, MAX_WEIGHTS = 2000, 16
@@ -36,3 +38,19 @@ class GradientCall:
         if len(request.text) > MAX_TEXT:
             return Reproduction(f"{request.where} at the checked point, which is too long for a command line", shows)
         return Reproduction(request.command, shows)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests, one after the other; ``shows`` is what in their answers is the number."""
+
+    requests: Sequence[Request]
+    shows: str
+
+    def reproduction(self, index: Index | None, number: float) -> Reproduction:
+        """Return their commands."""
+        del index, number
+        if sum(len(each.text) for each in self.requests) > MAX_TEXT:
+            where = f"{self.requests[0].where} at the checked points, which are too long for a command line"
+            return Reproduction(where, self.shows)
+        return Reproduction("; ".join(each.command for each in self.requests), self.shows)

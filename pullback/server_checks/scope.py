@@ -36,4 +36,6 @@ def scope(plan: Plan, evaluations: int, points: int) -> str:
         if plan.has_properties
         else (" Subsets, linearity, adjoint, symmetry, determinism and the second order were not checked.")
     )
+    if not plan.looks_nearby:
+        rest += " Whether answers are those of other points was not checked."
     return f"{spent} {shown} {noise}{rest} What happens at other points, and at kinks, is not shown."

@@ -107,6 +107,12 @@ class StructureModel(ABC):
         """Raise ``BadAnswer``: calculators have none."""
         raise BadAnswer(f"{self.name}: a calculator has no Hessian")
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        """Return the structure, as JSON of positions and cell, whose energy the values are."""
+        positions, cell = self._moved(point)
+        body = {"positions": positions.tolist(), "cell": cell.tolist()}
+        return Request(self.name, body, f"the {output}", is_http=False)
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the structure, as JSON of positions and cell, and what of it is the gradient."""
         positions, cell = self._moved(point)

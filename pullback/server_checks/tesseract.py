@@ -96,7 +96,7 @@ class TesseractModel:
         """Return J tx by output, from one request."""
         call, (slot,) = "jacobian_vector_product", [slot for slot in self.inputs if slot.name == name]
         body = {"inputs": self._document(point), "jvp_inputs": [name], "jvp_outputs": list(outputs)}
-        body["tangent_vector"] = {name: _encoded(tangent, slot.dtype)}
+        body["tangent_vector"] = {name: encoded(tangent, slot.dtype)}
         answer = self._server.post(f"/{call}", body, self._accept)
         return {
             slot.name: self._array(member(answer, slot.name, call), slot, call)
@@ -108,6 +108,10 @@ class TesseractModel:
         """Raise ``NotImplementedError``: the protocol has no Hessian."""
         raise NotImplementedError
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        """Return the request for the values of an output."""
+        return Request(f"{self._server.url}/apply", {"inputs": self._document(point)}, output)
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the request for the gradient with respect to one input."""
         body = self._vjp(point, output, cotangent, [name])
@@ -116,7 +120,7 @@ class TesseractModel:
     def _vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Any]:
         dtype = next(slot.dtype for slot in self.outputs if slot.name == output)
         wanted = {"vjp_inputs": list(inputs), "vjp_outputs": [output]}
-        return {"inputs": self._document(point), **wanted, "cotangent_vector": {output: _encoded(cotangent, dtype)}}
+        return {"inputs": self._document(point), **wanted, "cotangent_vector": {output: encoded(cotangent, dtype)}}
 
     def _slots(self, schema: Any, where: str) -> list[Slot]:
         found: list[Slot] = []
@@ -171,7 +175,7 @@ class TesseractModel:
             while "." in last:
                 head, _, last = last.partition(".")
                 owner = owner.setdefault(head, {})
-            owner[last] = _encoded(point.inputs[slot.name], slot.dtype)
+            owner[last] = encoded(point.inputs[slot.name], slot.dtype)
         return found
 
     def _at(self, answer: Any, slot: Slot, call: str) -> tuple[Any, Slot]:
@@ -220,6 +224,7 @@ def _of_base64(buffer: Any, dtype: str) -> Array:
     return np.frombuffer(base64.b64decode(buffer, validate=True), np.dtype(dtype).newbyteorder("<"))
 
 
-def _encoded(x: Array, dtype: str) -> dict[str, Any]:
+def encoded(x: Array, dtype: str) -> dict[str, Any]:
+    """Return an array as requests have it."""
     data = {"buffer": x.astype(dtype).astype(np.float64).tolist(), "encoding": "json"}
     return {"object_type": "array", "shape": list(x.shape), "dtype": dtype, "data": data}

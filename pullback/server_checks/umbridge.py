@@ -94,6 +94,11 @@ class UmBridgeModel:
         fields |= {"sens": cotangent.tolist(), "vec": vector.tolist()}
         return self._action("ApplyHessian", self.inputs[first], fields)
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        """Return the request for the values of an output."""
+        body = {"name": self.name, "input": self._input(point), "config": self._config}
+        return Request(f"{self._server.url}/Evaluate", body, f"output[{self._numbers[output]}]")
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the request for the gradient with respect to one input."""
         fields = self._gradient(point, output, name, cotangent)

@@ -93,7 +93,7 @@ def test_a_right_gradient(tmp_path: Path) -> None:
     assert "of 12 requests, drawn at random" in out
     (report,) = json.loads((tmp_path / "a").read_text())["reports"]
     checks = {entry["check"]: entry for entry in report["checks"]}
-    assert set(checks) == {"repeat", "contract", "derivative", "determinism", "linearity"}
+    assert set(checks) == {"repeat", "contract", "derivative", "determinism", "linearity", "freshness", "answer"}
     assert {entry["verdict"] for entry in checks.values()} == {"pass"}
     assert 0 < report["evaluations"] <= 1000
     recorded = report["recorded"]

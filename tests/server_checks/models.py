@@ -64,6 +64,9 @@ class FunctionModel:
         assert self.curvature is not None
         return cotangent[0] * (self.curvature(point.inputs) @ vector)
 
+    def evaluation(self, point: Point, output: str) -> Request:
+        return Request("http://localhost/Evaluate", {}, "output")
+
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         return Request("http://localhost/Gradient", {"outWrt": output, "inWrt": name}, "output")
 

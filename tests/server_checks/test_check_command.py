@@ -28,12 +28,13 @@ def test_a_right_gradient(run, tmp_path) -> None:
     with served(umbridge()) as url:
         code, out, _ = run(f"umbridge+{url}/square", "--json", str(tmp_path / "a"), "--junit", str(tmp_path / "b"))
         assert code == 0, out
-        assert f"umbridge+{url}/square: pass (4 passed; " in out
+        assert f"umbridge+{url}/square: pass (5 passed; " in out
         assert "What happens at other points, and at kinks, is not shown." in out
         (report,) = json.loads((tmp_path / "a").read_text())["reports"]
         assert report["evaluations"] <= 1000
-        assert {entry["check"] for entry in report["checks"]} == {"contract", "derivative", "determinism", "linearity"}
-        assert '<testsuites name="pullback" tests="4" failures="0"' in (tmp_path / "b").read_text()
+        checks = {"contract", "derivative", "determinism", "linearity", "freshness"}
+        assert {entry["check"] for entry in report["checks"]} == checks
+        assert '<testsuites name="pullback" tests="5" failures="0"' in (tmp_path / "b").read_text()
         # The only model needs no name.
         assert run(f"umbridge+{url}", "--budget", "5")[0] == 0
 
