@@ -4,84 +4,88 @@ To ask again shows nothing: a cache that answered with the derivative at another
 along a vector v is that along v + r minus that along r, which no cache has.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer
+from pullback.gradcheck import floats
 from pullback.gradcheck.number_comparison import Comparison
-from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Finding
 from pullback.recorder.repeats import arrays
 from pullback.server_checks.model import Request, as_object, elements, member
 from pullback.server_checks.openinference import DTYPES
 from pullback.server_checks.reproduction import Requests
-from pullback.server_checks.sample import LARGEST_TOLERANCE, RATIO, largest_of
+from pullback.server_checks.sample import ROUNDINGS, largest_of
 from pullback.server_checks.tesseract import decoded, encoded
 
 CHECK = "answer"
-REQUESTS = 2
+PAIRS = 3
+REQUESTS = 2 * PAIRS
 """The evaluations that the check takes."""
-HESSIAN = "ApplyHessian"
+SCATTER = 1024
+"""A derivative is another one if it is so many times as far from those of all pairs as these are apart."""
 VECTORS: Mapping[str, str] = {
-    **{"Gradient": "sens", "ApplyJacobian": "vec", HESSIAN: "vec"},
+    **{"Gradient": "sens", "ApplyJacobian": "vec", "ApplyHessian": "vec"},
     **{"vector_jacobian_product": "cotangent_vector", "jacobian_vector_product": "tangent_vector"},
 }
 """The member of a request in which its answer is linear, by call."""
+DATA = re.compile(r"outputs\[\d+\]\.data")
 Change = Callable[[Array, str], Array]
 """What becomes of a vector of a dtype."""
 
 
-class Parts(NamedTuple):
-    """Two requests: the answer to ``both`` minus that to ``other`` is the answer to a recorded one."""
-
-    both: Any
-    other: Any
-
-
-def parts_of(path: str, body: Any, outputs: Sequence[str], rng: np.random.Generator) -> Parts | None:
-    """Return a recorded request with v + r and with r in place of its vectors v, ``None`` if it has none.
+def parts_of(path: str, body: Any, outputs: Sequence[str], rng: np.random.Generator) -> list[Any]:
+    """Return a recorded request with v + r, with r, with v + s, ... in place of its vectors v; none if it has none.
 
     ``outputs`` are those of the model, whose cotangents a request of an inference has. Raises ``ValueError``,
     ``TypeError`` or ``PullbackError`` for vectors that cannot be read.
     """
+    return [part for _ in range(PAIRS) for part in _pair(path, body, outputs, rng)]
+
+
+def _pair(path: str, body: Any, outputs: Sequence[str], rng: np.random.Generator) -> list[Any]:
     drawn: list[Array] = []
 
     def add(v: Array, dtype: str) -> Array:
-        r = 2.0 ** -rng.integers(0, 3, v.shape) * rng.choice([-1.0, 1.0], v.shape)
+        r = rng.uniform(0.25, 1.0, v.shape) * rng.choice([-1.0, 1.0], v.shape)
         found = _rounded(v + r * (largest_of(v) or 1.0), dtype)
         drawn.append(_rounded(found - v, dtype))
         return found
 
     both = _changed(path, body, outputs, add)
     left = iter(drawn)
-    return Parts(both, _changed(path, body, outputs, lambda v, dtype: next(left))) if drawn else None
+    return [both, _changed(path, body, outputs, lambda v, dtype: next(left))] if drawn else []
 
 
-def answered(
-    before: Any, parts: tuple[Any, Any], comparison: Comparison, requests: Sequence[Request], relative_bar: float
-) -> Finding:
-    """Return the finding on a recorded answer, beside those to both parts of its request.
+def answered(before: Any, parts: Sequence[Any], comparison: Comparison, requests: Sequence[Request]) -> Finding:
+    """Return the finding on a recorded answer, beside those to all parts of its request.
 
-    ``requests`` are all three. ``relative_bar`` is how far derivatives of the server may be off, relative to their
-    largest number.
+    The first of the ``requests`` is the recorded one, and the others are its parts. The dtype of the comparison is the
+    narrowest of the model.
     """
-    recorded, both, other = (dict(arrays(each)) for each in (before, *parts))
-    shapes, *others = ({path: x.shape for path, x in each.items()} for each in (recorded, both, other))
-    if any(each != shapes for each in others):
+    recorded, *others = (dict(_derivatives(each)) for each in (before, *parts))
+    shapes, *found = ({path: x.shape for path, x in each.items()} for each in (recorded, *others))
+    if any(each != shapes for each in found):
         sentence = "the server answers a recorded request with another vector with other arrays"
         return Finding(comparison.subject, "fail", sentence)
-    calls = Requests(requests, "the first answer, and the second minus the third is right,")
+    calls = Requests(requests[:3], "the first answer, and the second minus the third is right,")
     for path, got in recorded.items():
-        expected, size = both[path] - other[path], max(map(largest_of, (got, both[path], other[path])))
-        bar, apart = np.full(got.shape, RATIO * relative_bar * size), np.abs(got - expected)
-        # The action of a Hessian may be made of finite differences.
-        is_rough = requests[0].url.endswith(HESSIAN) & (apart > bar) & (apart <= LARGEST_TOLERANCE * size)
-        status = np.where(is_rough, Status.TOLERANCE, Status.OK)
-        comparison.add(got, expected, bar, status=status, key=("outputs", path or "answer"), calls=_always(calls))
-    return comparison.finding("the recorded derivative", "by linearity, from those with two other vectors, it")
+        with_r = np.stack([each[path] for each in others])
+        derivatives = with_r[::2] - with_r[1::2]
+        rounding = ROUNDINGS * floats.eps(comparison.subject.dtype) * max(largest_of(with_r), largest_of(got))
+        bar = np.full(got.shape, SCATTER * largest_of(np.ptp(derivatives, axis=0)) + rounding)
+        comparison.add(got, derivatives.mean(axis=0), bar, key=("outputs", path or "answer"), calls=_always(calls))
+    return comparison.finding("the recorded derivative", "what other vectors show by linearity")
+
+
+def _derivatives(answer: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of an answer that are linear in its vectors, without what else an inference has."""
+    is_inference = "outputs" in (as_object(answer) or {})
+    return ((path, x) for path, x in arrays(answer) if not is_inference or DATA.fullmatch(path))
 
 
 def _changed(path: str, body: Any, outputs: Sequence[str], change: Change) -> Any:

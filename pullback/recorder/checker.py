@@ -18,10 +18,10 @@ import numpy as np
 
 from pullback.client import Client
 from pullback.errors import BadArgument, PullbackError
+from pullback.gradcheck import floats
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.verdict import Finding
-from pullback.recorder import answers
-from pullback.recorder.answers import Parts
+from pullback.recorder.answers import REQUESTS, parts_of
 from pullback.recorder.evaluations import RECORDED, Input, input_of
 from pullback.recorder.op_checks import check_op
 from pullback.recorder.replies import Reply
@@ -30,7 +30,6 @@ from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import Model, Point
 from pullback.server_checks.openinference import OpenInferenceModel
 from pullback.server_checks.plan import LEAST, plans
-from pullback.server_checks.sample import ASSUMED
 from pullback.server_checks.targets import Protocol, ServerTarget
 
 Document = dict[str, Any]
@@ -164,9 +163,9 @@ class Checker:
         return Reply(self.protocol, self._server, path, content, answer, self._tolerances, ask)
 
     def _report(
-        self, name: str, model: Model, points: Sequence[Point], config: Any, parts: Parts | None
+        self, name: str, model: Model, points: Sequence[Point], config: Any, parts: Sequence[Any]
     ) -> ServerReport:
-        budget = self.budget - 1 - (0 if parts is None else answers.REQUESTS)
+        budget = self.budget - 1 - len(parts)
         plan, _ = next(plans(model, budget, None, 1))
         return ServerReport(
             target=str(self._target(name)),
@@ -177,22 +176,23 @@ class Checker:
             plan=plan,
             checks=plan.checks(model, None),
             budget=budget,
-            seed=self.seed,
+            # With the same cotangents at points close by, a cache would answer with numbers of these checks.
+            seed=self.seed + len(self._inputs) - 1,
             tolerances=self._tolerances,
             config=config,
         )
 
-    def _parts(self, model: Model, path: str, content: Any) -> Parts | None:
-        """Return the parts of a request for a derivative, ``None`` for others, or if the budget does not allow them."""
-        if self.budget < LEAST + 1 + answers.REQUESTS:
-            return None
+    def _parts(self, model: Model, path: str, content: Any) -> list[Any]:
+        """Return the parts of a request for a derivative, none for others, or if the budget does not allow them."""
+        if self.budget < LEAST + 1 + REQUESTS:
+            return []
         outputs = [slot.name for slot in model.outputs]
         try:
-            return answers.parts_of(path, content, outputs, np.random.default_rng(self.seed))
+            return parts_of(path, content, outputs, np.random.default_rng(self.seed))
         except (ValueError, TypeError, PullbackError):
-            return None  # the server answered it, but not as these checks ask
+            return []  # the server answered it, but not as these checks ask
 
-    def _run(self, report: ServerReport, reply: Reply | None, parts: Parts | None) -> Document:
+    def _run(self, report: ServerReport, reply: Reply | None, parts: Sequence[Any]) -> Document:
         """Ask the request again, run the checks at its inputs, and judge its answer."""
         others = 0
         if reply is not None:
@@ -202,9 +202,10 @@ class Checker:
             report.run(ask)
         except PullbackError as error:
             report.fail(error)
-        if reply is not None and parts is not None and report.samples:
-            others += answers.REQUESTS
-            self._add(report, lambda: reply.judge(parts, _relative_bar(report)))
+        if reply is not None and parts:
+            others += len(parts)
+            slots = (*report.model.inputs, *report.model.outputs)
+            self._add(report, lambda: reply.judge(parts, max((slot.dtype for slot in slots), key=floats.eps)))
         document = report.document()
         return {**document, "evaluations": document["evaluations"] + others}
 
@@ -212,9 +213,3 @@ class Checker:
         began = time.perf_counter()
         finding = check()
         report.entries.append(finding.entry(report.config, seconds=round(time.perf_counter() - began, 6)))
-
-
-def _relative_bar(report: ServerReport) -> float:
-    """Return how far the derivatives of a report may be off, relative to their largest number."""
-    known = ((sample, pair) for sample in report.samples for pair, dx in sample.gradients.items() if dx.any())
-    return max((sample.relative_bar(pair) for sample, pair in known), default=ASSUMED)

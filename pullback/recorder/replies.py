@@ -1,7 +1,7 @@
 """What a server answered a recorded request, beside what it answers to it, and to others like it, now."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from pullback.errors import BadAnswer, PullbackError
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.verdict import Finding, Subject
 from pullback.recorder import answers, repeats
-from pullback.recorder.answers import Parts, answered
+from pullback.recorder.answers import answered
 from pullback.recorder.repeats import repeated
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import Request
@@ -35,22 +35,19 @@ class Reply:
 
         return self._compared(repeats.CHECK, [self.body], found)
 
-    def judge(self, parts: Parts, relative_bar: float) -> Finding:
-        """Ask for both parts of a derivative: their difference is what was answered."""
+    def judge(self, parts: Sequence[Any], dtype: str) -> Finding:
+        """Ask for all parts of a derivative of a dtype: they show what should have been answered."""
 
         def found(before: Any, now: list[Any]) -> Finding:
-            bodies = (self.body, parts.both, parts.other)
-            requests = [Request(f"{self.server.url}{self.path}", body, "the answer") for body in bodies]
-            comparison = Comparison(self._subject(answers.CHECK), self.tolerances)
-            return answered(before, (now[0], now[1]), comparison, requests, relative_bar)
+            url = f"{self.server.url}{self.path}"
+            requests = [Request(url, body, "the answer") for body in (self.body, *parts)]
+            subject = Subject(answers.CHECK, None, None, None, self.protocol, dtype)
+            return answered(before, now, Comparison(subject, self.tolerances), requests)
 
-        return self._compared(answers.CHECK, [parts.both, parts.other], found)
+        return self._compared(answers.CHECK, parts, found)
 
-    def _subject(self, check: str) -> Subject:
-        return Subject(check, None, None, None, self.protocol, "float64")
-
-    def _compared(self, check: str, bodies: list[Any], found: Callable[[Any, list[Any]], Finding]) -> Finding:
-        subject = self._subject(check)
+    def _compared(self, check: str, bodies: Sequence[Any], found: Callable[[Any, list[Any]], Finding]) -> Finding:
+        subject = Subject(check, None, None, None, self.protocol, "float64")
         try:
             before = json.loads(self.answer)
         except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ from pullback.server_checks.nearby import Ray, Stale
 from pullback.server_checks.plan import alone
 from pullback.server_checks.questions import ORDERS, VALUES, Key, Questions
 from pullback.server_checks.reproduction import Requests
-from pullback.server_checks.sample import LARGEST_TOLERANCE, Sample, directions, first_steps, largest_of
+from pullback.server_checks.sample import LARGEST_TOLERANCE, Sample, first_steps, largest_of, vectors
 
 SMALLEST = -34
 """The smallest step, in powers of two of the first step of a numeric derivative."""
@@ -29,6 +29,7 @@ OF_DIGITS = 0.7
 """It is not smaller than this part of the digits of a number, so that the others move."""
 ALONE = 2.0**-3
 """How far a number moves alone, in first steps."""
+MOST_SEEDS = 16
 MOST_LINES = 3
 """On how many lines answers of a kind are looked at that are the same close by."""
 SMOOTH = 2.0**6
@@ -40,7 +41,7 @@ def freshness(meter: Meter, samples: Sequence[Sample], subject: Subject, toleran
     subject, asked, rest = replace(subject, order=None), 0, ""
     for k, sample in enumerate(samples):
         output = sample.outputs[k % len(sample.outputs)].name
-        nearby = Nearby(meter, sample, output, subject, tolerances, np.random.default_rng([k, len(samples)]))
+        nearby = Nearby(meter, sample, output, subject, tolerances, _rng_at(sample))
         has_found = False
         try:
             for finding in nearby.findings():
@@ -75,7 +76,7 @@ class Nearby:
         """Draw an output, and the direction of the steps."""
         sample = self.sample
         self._direction = {
-            slot.name: directions(slot, first_steps(sample.point.inputs[slot.name]), self.rng) for slot in sample.inputs
+            slot.name: vectors(slot, self.rng) * first_steps(sample.point.inputs[slot.name]) for slot in sample.inputs
         }
         self._ask = Questions(self.meter, sample, self.output, self._direction)
         eps = max(floats.eps(slot.dtype) for slot in sample.inputs)
@@ -157,6 +158,12 @@ class Nearby:
         what = f"the sum of {ask.what(key)} times a direction" if stale.is_sum else ask.what(key)
         finding = comparison.finding(what, stale.shown_by)
         return replace(finding, sentence=f"{finding.sentence}; {why}")
+
+
+def _rng_at(sample: Sample) -> np.random.Generator:
+    """Return other random numbers at each point: steps from one must not lead to where steps from another have led."""
+    numbers = np.concatenate([np.ravel(x)[:MOST_SEEDS] for x in sample.point.inputs.values()])
+    return np.random.default_rng(np.frombuffer(numbers.tobytes(), np.uint32))
 
 
 def _alone(slots: Sequence[Slot], rng: np.random.Generator) -> Iterator[tuple[Slot, Array]]:

@@ -28,6 +28,8 @@ SCATTER = 64
 """A change counts that is this many times larger than what answers scatter about a fit."""
 SIDES = np.array([1.0, 0.5, 0.25, -0.25, -0.5, -1.0])
 """The steps to both sides at which values show a curvature: noise does not look alike at so many."""
+SEEN = 2.0**-20
+"""The least such step: rounding hides what the values change beside their slope at smaller ones."""
 ALIKE = 0.25
 """How far two estimates of a curvature may be apart, as a fraction of the larger one."""
 
@@ -67,7 +69,8 @@ class Ray:
         step = self._farthest(smallest)
         if step is None:
             return None
-        found = (look(step) for look in (self._from_values, self._from_fit))
+        looks = (self._from_fit, self._from_values)
+        found = (look(step) for look in (looks if abs(step) <= WIDE else reversed(looks)))
         return next((stale for stale in found if stale is not None and stale.is_wrong), None)
 
     def likely_key(self) -> str:
@@ -123,7 +126,7 @@ class Ray:
         Its curvature must be alike at all of them: that of steps, or of a gradient that is wrong anyway, is not.
         """
         ask, key, half = self.ask, self.key, step / 2
-        if key.kind == "values" or not self._is_same(half):
+        if key.kind == "values" or abs(half) < SEEN or not self._is_same(half):
             return None
         steps, slope = half * SIDES, ask.slope(key, self.here)
         try:

@@ -21,7 +21,7 @@ STEPS_OF_GRADIENTS = 8
 TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
 """The gradients on two lines, to both sides, that compare a Jacobian with its transpose."""
 MOST_ALONE = 2
-LOOK = 32
+LOOK = 24
 """The evaluations that are left to look for a cache where an answer is the same as nearby."""
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""

@@ -209,7 +209,7 @@ def test_drivers_are_checked(url: str, start, tmp_path: Path) -> None:
     ]
     code, log = check(start, tmp_path, atoms, *mine)
     assert code == 0, log
-    assert "pass (7 passed" in log
+    assert "pass (8 passed" in log
 
 
 @pytest.mark.parametrize(

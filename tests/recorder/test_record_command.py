@@ -98,7 +98,7 @@ def test_a_right_gradient(tmp_path: Path) -> None:
     assert 0 < report["evaluations"] <= 1000
     recorded = report["recorded"]
     assert (recorded["requests"], recorded["inputs"]) == (12, 8)
-    assert checks["derivative"]["points"] == 8 * 2
+    assert checks["derivative"]["points"] == 8
     assert not any(recorded[name] for name in ("lost", "refused", "unread", "oversized", "unreadable"))
 
 
@@ -133,6 +133,37 @@ def test_a_server_that_answers_otherwise_the_second_time() -> None:
     assert "FAIL umbridge+" in out
     assert " repeat, " in out
     assert "the recorded answer" in out
+
+
+@pytest.mark.parametrize("decimals", [2, 6, 17])
+def test_an_application_that_gets_the_gradient_of_another_point(tmp_path: Path, decimals: int) -> None:
+    """Its calls are 2e-8 or, with few decimals, 1e-3 apart; the server keeps gradients under a rounded key."""
+    kept: dict[Any, Any] = {}
+    asked: list[Any] = []
+
+    def keeps(body: Any) -> Any:
+        asked.append(body)
+        key = tuple(round(x, decimals) for x in body["input"][0]), tuple(body["sens"])
+        return kept.setdefault(key, umbridge()["/Gradient"](body))
+
+    def evaluate(body: Any) -> Any:
+        asked.append(body)
+        return umbridge()["/Evaluate"](body)
+
+    program = APPLICATION.replace("i / count", "i * 2e-8" if decimals > 2 else "i * 1e-3")
+    command = [*application()[:3], program, *application(low=0.5, count=40)[4:]]
+    with served(umbridge(Evaluate=evaluate, Gradient=keeps)) as url:
+        code, out = record(f"umbridge+{url}/square", "--json", str(tmp_path / "a"), *command, folder=tmp_path)
+    (report,) = json.loads((tmp_path / "a").read_text())["reports"]
+    checks = {entry["check"]: entry for entry in report["checks"]}
+    assert report["evaluations"] == len(asked) - 40 <= 1000
+    if decimals > 16:
+        assert (code, checks["answer"]["verdict"], checks["freshness"]["verdict"]) == (0, "pass", "pass"), out
+        return
+    assert (code, checks["answer"]["verdict"], checks["freshness"]["verdict"]) == (1, "fail", "fail"), out
+    assert "the recorded derivative[0] is " in out
+    assert "this is the input of request " in checks["answer"]["sentence"]
+    assert checks["answer"]["reproduce"].count("/Gradient -H") == 3
 
 
 def test_a_server_that_goes_away() -> None:
