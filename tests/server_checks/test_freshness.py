@@ -204,6 +204,13 @@ def test_right_answers_do_not_fail(name: str, budget: int) -> None:
         assert len(entries) == 1 or budget == 120
 
 
+@pytest.mark.parametrize("name", ["curved", "linear", "constant", "ReLU"])
+@pytest.mark.parametrize("spoil", [lambda dx, dy: 0 * dx, lambda dx, dy: dx + 1, lambda dx, dy: 1.09 * dx])
+def test_a_wrong_gradient_is_not_called_that_of_another_point(name: str, spoil: Any) -> None:
+    found = check(replace(RIGHT[name], spoil_vjp=spoil, calls=[]), 300)
+    assert entry_of(found)["verdict"] == "pass"
+
+
 @pytest.mark.parametrize("kinds", ["values", "vjp", "values vjp jvp"])
 @pytest.mark.parametrize("last", [1, 100])
 def test_a_cache_whose_key_has_all_bits_passes(kinds: str, last: int) -> None:
