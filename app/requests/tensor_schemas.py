@@ -6,6 +6,7 @@ A schema cannot require lists of equal length, or data that fit a shape: the ten
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
+from app.tensors.casting import DIGITS
 from app.tensors.dtypes import COMPLEX, DTYPES, MAX_DIMENSION, MAX_RANK
 
 Schema: TypeAlias = dict[str, Any]
@@ -13,7 +14,7 @@ Kind: TypeAlias = Literal["Number", "Integer", "Boolean"]
 
 _SCALARS: dict[Kind, Schema] = {
     "Number": {"anyOf": [{"type": "number"}, {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}]},
-    "Integer": {"type": "integer"},
+    "Integer": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": f"^{DIGITS.pattern}$"}]},
     "Boolean": {"type": "boolean"},
 }
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"

@@ -10,6 +10,7 @@ A number is read as its nearest float64, or exactly if it is written without a p
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from app.tensors.dtypes import DType
 
 NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# What reads the numbers of JSON as float64 rounds integers beyond 2^53, and has them as strings.
+DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,19})")
 A_NUMBER = 'a number, or "NaN", "Infinity" or "-Infinity"'
 A_BOOL = "true or false"
 
@@ -128,7 +131,7 @@ def cast(flat: Sequence[Any], kinds: set[type], dtype: DType) -> NDArray[Any]:
             raise Loss(index, "expected a bool", expected=A_BOOL, got=describe(value))
         return np.array(flat, np.bool_)
     if not kinds <= NUMBERS:
-        flat = _replace_nonfinite(flat, kinds, dtype)
+        flat = _numbers_of(flat, kinds, dtype)
     return _round(np.array(flat, np.float64), dtype) if dtype.is_float else _integers(flat, kinds, dtype)
 
 
@@ -203,21 +206,26 @@ def _refuse_inexact(flat: Sequence[Any], dtype: DType) -> None:
         raise Loss(index, "a float this large may have been rounded", expected=expected, got=str(value))
 
 
-def _replace_nonfinite(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
-    """Return the values with floats in place of the strings in ``NONFINITE``.
+def _numbers_of(flat: Sequence[Any], kinds: set[type], dtype: DType) -> list[Any]:
+    """Return the values with numbers in place of strings: of those in ``NONFINITE``, or of the digits of integers.
 
-    Raises ``Loss`` for the first value that is neither a number nor, for a float dtype, such a string.
+    Raises ``Loss`` for the first value that is neither a number nor such a string.
     """
     if dtype.is_float and kinds <= {*NUMBERS, str}:
         try:
             return [NONFINITE[value] if type(value) is str else value for value in flat]
         except KeyError:
             pass
-    words = NONFINITE if dtype.is_float else {}
-    index, value = next(
-        (i, v) for i, v in enumerate(flat) if type(v) not in NUMBERS and not (type(v) is str and v in words)
-    )
+    index, value = next(((i, v) for i, v in enumerate(flat) if not _is_number(v, dtype)), (None, None))
+    if index is None:
+        return [int(value) if type(value) is str else value for value in flat]
     if type(value) is str and value in NONFINITE:
         raise Loss(index, f"{dtype.name} has no {value}", expected="an integer", got=describe(value))
-    expected = A_NUMBER if dtype.is_float else "an integer"
+    expected = A_NUMBER if dtype.is_float else "an integer, or a string of its digits"
     raise Loss(index, "expected a number", expected=expected, got=describe(value))
+
+
+def _is_number(value: Any, dtype: DType) -> bool:
+    if type(value) is str:
+        return value in NONFINITE if dtype.is_float else DIGITS.fullmatch(value) is not None
+    return type(value) in NUMBERS

@@ -406,6 +406,8 @@ def test_whole_numbers_that_a_float64_cannot_hold_are_strings(agent):
     found = call(agent, "evaluate", op="whole", inputs={"x": x})["tensors"]["outputs/y"]
     assert (found["dtype"], found["shape"]) == ("int64", [5])
     assert found["data"] == [2**53 - 1, *map(str, x[1:])]
+    for same in (found, found["data"], [*map(str, x)]):
+        assert call(agent, "evaluate", op="whole", inputs={"x": same})["tensors"]["outputs/y"] == found
     found = call(agent, "evaluate", op="whole", inputs={"x": x * 30})["tensors"]["outputs/y"]
     assert found["first"] == [2**53 - 1, *map(str, x[1:]), 2**53 - 1, *map(str, x[1:3])]
 

@@ -141,6 +141,14 @@ def test_words_are_floats(name, length):
     assert result[1:].tolist() == [np.inf, -np.inf, *[1.5] * length]
 
 
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("length", [1, 500])
+def test_digits_are_integers(name, length):
+    info = np.iinfo(name)
+    result = cast([str(info.max), str(info.min), "0", *[1] * length], name)
+    assert result.tolist() == [info.max, info.min, 0, *[1] * length]
+
+
 @pytest.mark.parametrize("length", [4, 500])
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
 def test_an_overflow_is_found_beside_a_word(word, length):
@@ -163,7 +171,7 @@ INVALID = [
     (None, "null"),
     (True, "true"),
     (False, "false"),
-    ("3", 'the string "3"'),
+    ("3.", 'the string "3."'),
     ("nan", 'the string "nan"'),
     ("inf", 'the string "inf"'),
     ("x" * 10_000, "a string of 10000 characters"),
