@@ -3,13 +3,26 @@
 import numpy as np
 
 from app.autodiff.derivatives import output_shapes
+from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, blame_op
+from app.errors import wrong
 from app.gradcheck import random_arrays, rounding
 from app.gradcheck.objective import Function
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rows import stack
 from app.gradcheck.sample import Sample
-from ops import Array, Derivative, Formula, Surrogate, many
+from ops import Array, Attrs, Derivative, Formula, Op, Surrogate, many
+
+
+def need_own_claim(op: Op, attrs: Attrs) -> None:
+    """Raise ``Unprocessable`` for a vjp whose derivative is what its op claims as second order, in terms of the op."""
+    if not isinstance(op, DerivedOp):
+        return
+    with blame_op(op, "claim"):
+        first = op.claim(attrs).first
+    if not isinstance(first, Derivative):
+        message = f"the derivative of {op.name} is what op {op.of.name} claims as its second order, not that of forward"
+        raise wrong(("op",), message, expected=f"the checks of op {op.of.name}, which compare it", got=op.name)
 
 
 def claim_of(sample: Sample, order: int) -> Derivative | Surrogate | Formula:

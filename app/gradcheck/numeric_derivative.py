@@ -19,7 +19,7 @@ from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
 from app.autodiff.widest import all_cotangents, in_widest
 from app.errors import wrong
-from app.gradcheck.claims import claim_function, claim_of, claim_rows, formula_values
+from app.gradcheck.claims import claim_function, claim_of, claim_rows, formula_values, need_own_claim
 from app.gradcheck.comparison import first_step, limits
 from app.gradcheck.objective import Function, Objective, move_all, move_one, move_together
 from app.gradcheck.rows import Rows, numbers_of
@@ -162,6 +162,8 @@ class _Work:
     @cached_property
     def claim(self) -> Surrogate | Formula | None:
         """What the gradient claims to be, ``None`` for the op itself."""
+        if self.wanted.claim:
+            need_own_claim(self.sample.point.op, self.sample.point.spec.attrs)
         claim = claim_of(self.sample, self.wanted.order) if self.wanted.claim else Derivative()
         return None if isinstance(claim, Derivative) else claim
 

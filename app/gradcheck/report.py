@@ -23,6 +23,7 @@ from app.gradcheck.checks import (
     contract,
     mutation,
 )
+from app.gradcheck.claims import need_own_claim
 from app.gradcheck.coverage import shares, verdict_on_op
 from app.gradcheck.faults import changes, failure
 from app.gradcheck.options import Options
@@ -187,7 +188,8 @@ class Report:
 
         Without inputs and attributes, there are steps for every choice of attributes in the examples, and some for
         choices that no example has. Inputs are bound here, so errors in them show before any step runs. Raises
-        ``Unprocessable`` for them; without them, whatever goes wrong is a finding of the report.
+        ``Unprocessable`` for them, and as ``need_own_claim``; without them, whatever goes wrong is a finding of the
+        report.
         """
         requested = [name for name in CHECKS if checks is None or name in checks]
         left_out = {1: SECOND_ORDER, 2: HIGHER_ORDER}.get(max(self.options.orders), ())
@@ -212,6 +214,8 @@ class Report:
                 log.warning("op %s: its checks cannot be planned", self.op.name, exc_info=True)
             subject = Subject(contract.NAME, dtype=self.op.dtypes[0])
             self.steps, self.unplanned = [], [self.entry(failure(error, subject, self.op, self.options.seed), {})]
+        for step in self.steps:
+            need_own_claim(self.op, bind_attrs(self.op, step.target.attrs))
 
     @property
     def outline(self) -> list[str]:

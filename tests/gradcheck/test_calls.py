@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import tensorflow as tf
 
+from app.autodiff.derived import derived
+from app.errors import Unprocessable
 from app.gradcheck import choices
 from app.gradcheck.checks import cost
 from app.gradcheck.options import Options
@@ -69,6 +71,13 @@ def test_an_order_above_the_second_needs_a_second() -> None:
 def test_an_order_above_a_claimed_second_is_judged_without_the_claim() -> None:
     document = report(discover().ops["log1pexp2"], orders=(3,), checks=["finite", "higher"])
     assert not failed(document), document["sentence"]
+
+
+def test_a_vjp_whose_derivative_is_claimed_as_a_second_order_is_checked_as_that() -> None:
+    op = discover().ops["log1pexp2"]
+    with pytest.raises(Unprocessable, match=r"expected the checks of op log1pexp2|the derivative of log1pexp2.vjp is"):
+        report(derived(op, "log1pexp2.vjp", ["vjp"]))
+    assert not failed(report(derived(op, "log1pexp2.jvp", ["jvp"]), checks=["derivative"], modes=("graph",)))
 
 
 def test_orders_above_the_second_are_left_out_by_default() -> None:
