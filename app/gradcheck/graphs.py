@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.runtime.kernels import is_random, nodes_of
+from app.runtime.kernels import PYTHON, is_random, nodes_of
 from app.runtime.modes import Trace
 
 WIDE = frozenset({tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum})
@@ -38,6 +38,11 @@ def has_narrowing_cast(trace: Trace) -> bool:
     """Return whether the graph rounds numbers of float64 to a narrower type."""
     casts = (node.attr for node in nodes_of(trace.graph_def) if node.op == "Cast")
     return any(attr["SrcT"].type in WIDE and attr["DstT"].type in NARROW for attr in casts)
+
+
+def calls_python(trace: Trace) -> bool:
+    """Return whether the graph calls Python, such as functions of NumPy."""
+    return any(node.op in PYTHON for node in nodes_of(trace.graph_def))
 
 
 def _attributes(node: Any) -> Iterator[object]:

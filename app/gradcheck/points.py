@@ -32,6 +32,19 @@ def room(op: Op, name: str, x: Array) -> Array:
     return np.full(np.shape(x), np.inf)
 
 
+def sides(op: Op, name: str, x: Array) -> Array:
+    """Return 1 where a number of an input is at the lower end of its domain, -1 at the upper end, 0 elsewhere."""
+    for slot in op.inputs:
+        if slot.name == name and slot.has_domain and slot.domain[0] < slot.domain[1]:
+            return np.where(x == slot.domain[0], 1.0, np.where(x == slot.domain[1], -1.0, 0.0))
+    return np.zeros(np.shape(x))
+
+
+def reflected(op: Op, name: str, x: Array, moved: Array) -> Array:
+    """Return ``moved``, but numbers that have left the domain from its very end x move as far into it."""
+    return np.where(sides(op, name, x) * (moved - x) < 0, 2 * x - moved, moved).astype(moved.dtype)
+
+
 def size_of_numbers(op: Op, name: str) -> float:
     """Return the size of the numbers of an input: a sixth of its domain, which is 1 for the default one.
 

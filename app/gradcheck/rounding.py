@@ -99,6 +99,7 @@ def measure(
     elsewhere: Mapping[Q, float] | None = None,
     noise_floors: Mapping[Q, float] | None = None,
     narrows: Callable[[], bool] = lambda: False,
+    is_hidden: Callable[[], bool] = lambda: False,
     room: Mapping[K, Array] = noise.NO_ROOM,
 ) -> Rounding[Q]:
     """Return the rounding of an op's results at its leaves.
@@ -110,7 +111,8 @@ def measure(
 
     At special points, ``noise_floors`` has the noises at other points: numbers that are 0 show none, because relative
     changes do not move them, and a few equal numbers do not show that noise is that of a narrower dtype. ``narrows``
-    returns whether the op is known to round to one. ``room`` is how far the numbers of some leaves may move.
+    returns whether the op is known to round to one. Where the dtypes inside are hidden, as in NumPy, such noise counts.
+    ``room`` is how far the numbers of some leaves may move.
     """
     is_wide = all(leaf.dtype.itemsize >= np.float32().itemsize for leaf in leaves.values())
     step = STEP if is_wide else STEP_IN_NARROW
@@ -119,7 +121,8 @@ def measure(
     results, *others = evaluate([leaves, *steps, *probes])
     at, *moved = _as_float64((results, *others))
     sensitivity = _sensitivity(moved[: len(steps)], at, step, elementwise=elementwise)
-    noises = noise.measure(moved[len(steps) :], at, may_be_narrower=noise_floors is None, narrows=narrows)
+    may_be_narrower = noise_floors is None and not is_hidden()
+    noises = noise.measure(moved[len(steps) :], at, may_be_narrower=may_be_narrower, narrows=narrows)
     for name, floor in (noise_floors or {}).items():
         noises[name] = np.where(noises[name] == 0, floor, noises[name])
     sums = 1 if elementwise else max((max(leaf.shape, default=1) for leaf in leaves.values()), default=1)

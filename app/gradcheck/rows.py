@@ -1,12 +1,13 @@
 """Evaluate an op at many points: outputs and gradients with rows first, in as few TensorFlow calls as possible."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import tensorflow as tf
 
 from app.autodiff.binding import moved
 from app.autodiff.derivatives import Kind, gradient, values_of, values_up_to
@@ -23,6 +24,7 @@ from app.runtime.op_errors import op_errors
 from app.tensors.dtypes import DTYPES
 from ops import Array
 
+HALVES = (tf.float16, tf.bfloat16)
 K = TypeVar("K", bound=str | Key)
 Operation: TypeAlias = Callable[[Point, Arrays, Arrays], Evaluation[dict[K, Array]]]
 """Returns an evaluation at a point, for cotangents and vectors; its results have a leading axis if these have."""
@@ -135,12 +137,22 @@ def has_loop(point: Point) -> bool:
     return not kernels(point).isdisjoint(LOOPS)
 
 
+def halves(point: Point) -> frozenset[str]:
+    """Return the dtypes of half precision in which forward computes."""
+    found = {value.type for node in _nodes(point) for value in node.attr.values()}
+    return frozenset(dtype.name for dtype in HALVES if dtype.as_datatype_enum in found)
+
+
 def kernels(point: Point) -> frozenset[str]:
     """Return the types of TensorFlow's operations in forward."""
+    return frozenset(node.op for node in _nodes(point))
+
+
+def _nodes(point: Point) -> Iterator[Any]:
     call = values_of(point)
     with op_errors(point.op.name):
         definition = modes.trace_of(call.program, "graph", call.leaves, point.spec.device).graph_def
-    return frozenset(node.op for node in nodes_of(definition))
+    return nodes_of(definition)
 
 
 def numbers_of(point: Point) -> int:

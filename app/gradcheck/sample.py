@@ -13,11 +13,11 @@ from app.autodiff.point import Arrays, Point, blame_op
 from app.autodiff.random_errors import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import points, rounding
-from app.gradcheck.graphs import has_narrowing_cast
+from app.gradcheck.graphs import calls_python, has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows, has_loop, is_joinable, stack
+from app.gradcheck.rows import Rows, halves, has_loop, is_joinable, stack
 from app.runtime import modes
 from app.runtime.modes import Key, Trace
 from app.runtime.op_errors import expected_errors, op_errors
@@ -87,6 +87,7 @@ class Sample:
             elsewhere=self.magnitudes,
             noise_floors=floors,
             narrows=lambda: has_narrowing_cast(self.trace),
+            is_hidden=lambda: calls_python(self.trace),
             room={key: points.room(self.point.op, key[1], x) for key, x in self._leaves.items() if key[0] == "inputs"},
         )
 
@@ -104,6 +105,17 @@ class Sample:
             return bool(self.values) and bool(self.rounding.bounds)
         except (OpFailed, Unprocessable):
             return False
+
+    @cached_property
+    def inner_dtype(self) -> str:
+        """The dtype in which the op computes its values: its own, or half precision, as a policy of Keras may want.
+
+        Only forward shows that. An op with a reference, whose values must have all digits, has no other dtype.
+        """
+        own = self.point.spec.dtype
+        if own != "float32" or self.point.op.reference is not None:
+            return own
+        return max((own, *halves(self.point)), key=rounding.eps)
 
     @cached_property
     def is_precise(self) -> bool:
@@ -188,6 +200,8 @@ class Sample:
 
     def error_bound(self, key: Key, dtype: str) -> Array:
         """Return the rounding error that a value in ``dtype`` may have."""
+        if rounding.eps(dtype) < rounding.eps(self.inner_dtype) and dtype == self.point.spec.dtype:
+            dtype = self.inner_dtype
         if rounding.eps(dtype) <= rounding.eps(self.point.spec.dtype):
             return rounding.eps(dtype) * self.rounding.bounds[key] + rounding.underflow(dtype)
         if dtype not in self.spreads:
@@ -273,7 +287,17 @@ class Sample:
         ]
 
     def _evaluate(self, sets: Sequence[Mapping[Key, Array]]) -> list[dict[Key, Array]]:
-        """Return the values for each set of leaves: in one call, if the op's batching allows and the sets are small."""
+        """Return the values for each set of leaves: in one call, if the op's batching allows and the sets are small.
+
+        Numbers at an end of their domain move into it.
+        """
+        sets = [
+            {
+                key: points.reflected(self.point.op, key[1], self._leaves[key], x) if key[0] == "inputs" else x
+                for key, x in leaves.items()
+            }
+            for leaves in sets
+        ]
 
         def split(leaves: Mapping[Key, Array]) -> Iterator[dict[str, Array]]:
             for wanted in ("inputs", "cotangents", "vectors"):
@@ -281,10 +305,10 @@ class Sample:
 
         size = len(sets) * sum(leaf.size for leaf in self._leaves.values())
         if not is_joinable(self.point.spec) or size > MAX_STACKED:
-            points = (
+            several = (
                 (replace(self.point, inputs={**self.point.inputs, **xs}), *more) for xs, *more in map(split, sets)
             )
-            return [values_up_to(self.last, *each).run() for each in points]
+            return [values_up_to(self.last, *each).run() for each in several]
         values = Rows(self.point, lambda: None).values_up_to(self.last, *split(stack(sets)))
         return [{key: value[i] for key, value in values.items()} for i in range(len(sets))]
 

@@ -1,4 +1,4 @@
-"""Networks in float32, as their users write them: right ones pass, and one wrong layer fails, at every seed."""
+"""Networks as their users write them, in float32 and half precision: one wrong layer fails at every seed, none else."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -64,14 +64,35 @@ MODELS = {
         lambda act: [layers.GRU(3), layers.Dense(3, activation=act), layers.Dense(1)], (3, 2), "tanh", steep_tanh
     ),
 }
+POLICIES = ("mixed_float16", "mixed_bfloat16")
+CASES_IN_HALF = [
+    (name, policy, seed) for seed in range(5) for policy in POLICIES for name in ("classifier", "image", "normalised")
+]
+CASES_IN_FLOAT16 = [(name, seed) for name, policy, seed in CASES_IN_HALF if policy == "mixed_float16"]
 CASES = [(name, seed) for seed in range(5) for name in MODELS]
 
 
-def op_of(name: str, activation: Any) -> Op:
+@tf.custom_gradient
+def larger_relu(x: Any) -> Any:
+    """Return a gradient that is too large by 10 %."""
+    return tf.nn.relu(x), lambda dy: tf.where(x > 0, tf.constant(1.1, dy.dtype) * dy, tf.zeros_like(dy))
+
+
+@tf.custom_gradient
+def still_relu(x: Any) -> Any:
+    """Return a gradient of 0."""
+    return tf.nn.relu(x), tf.zeros_like
+
+
+def op_of(name: str, activation: Any, policy: str = "float32") -> Op:
     """Return the op of a network."""
     keras.utils.set_random_seed(0)
-    model = MODELS[name]
-    network = keras.Sequential([keras.Input(model.shape), *model.layers(activation)])
+    model, before = MODELS[name], keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        network = keras.Sequential([keras.Input(model.shape), *model.layers(activation)])
+    finally:
+        keras.config.set_dtype_policy(before)
     x = np.random.default_rng(0).uniform(-1.5, 1.5, (2, *model.shape)).round(3).tolist()
     return Op.from_keras(
         network, name=name, summary="a network", batching="leading_axis", examples=(Example("two", {"x": x}),)
@@ -92,3 +113,25 @@ def test_a_right_network_passes(name: str, seed: int) -> None:
 def test_a_network_with_one_wrong_layer_fails(name: str, seed: int) -> None:
     document = report(op_of(name, MODELS[name].wrong), checks=CHECKS, seed=seed)
     assert "derivative" in failed(document)
+
+
+@pytest.mark.slow
+@pytest.mark.share(30)
+@pytest.mark.parametrize(("name", "policy", "seed"), CASES_IN_HALF)
+def test_a_right_network_in_half_precision_does_not_fail(name: str, policy: str, seed: int) -> None:
+    document = report(op_of(name, "relu", policy), checks=(*CHECKS, "linearity", "adjoint"), seed=seed)
+    assert document["verdict"] in ("pass", "inconclusive"), document["checks"]
+
+
+@pytest.mark.slow
+@pytest.mark.share(30)
+@pytest.mark.parametrize(("name", "policy", "seed"), CASES_IN_HALF)
+def test_a_layer_in_half_precision_without_a_gradient_fails(name: str, policy: str, seed: int) -> None:
+    assert "derivative" in failed(report(op_of(name, still_relu, policy), checks=("derivative",), seed=seed))
+
+
+@pytest.mark.slow
+@pytest.mark.share(15)
+@pytest.mark.parametrize(("name", "seed"), CASES_IN_FLOAT16)
+def test_a_layer_in_float16_that_is_off_by_a_tenth_fails(name: str, seed: int) -> None:
+    assert "derivative" in failed(report(op_of(name, larger_relu, "mixed_float16"), checks=("derivative",), seed=seed))

@@ -109,7 +109,7 @@ def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Compa
 def _check_scales(target: Target) -> Iterator[Finding]:
     """Compare the gradients at scaled cotangents, and the second order at scaled cotangents and vectors."""
     comparisons: dict[tuple[Key, str], Comparison] = {}
-    powers = POWERS_IN_HALF if target.widest == "float16" else POWERS
+    powers = POWERS_IN_HALF if "float16" in (target.widest, target.samples[0].inner_dtype) else POWERS
     for sample in target.nonsingular:
         for scale in (*(2.0**power for n in powers for power in (n, -n)), 0.0):
             target.checkpoint()
