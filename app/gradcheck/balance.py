@@ -15,6 +15,7 @@ import numpy as np
 from app.autodiff.derivatives import gradient
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
+from app.gradcheck.points import reflected
 from app.gradcheck.rounding import Rounding
 from app.gradcheck.rows import Rows
 from app.gradcheck.sample import DRAWS, Sample
@@ -105,10 +106,10 @@ def _with(sample: Sample, dys: Arrays, gradients: Arrays) -> Balanced:
 def _sizes_of_outputs(sample: Sample, checkpoint: Checkpoint) -> dict[str, Array]:
     """Return how large each number of the outputs is, or how far it moves with relative changes of the inputs."""
     rng = np.random.default_rng(0)
-    inputs = {
-        name: np.stack([x, *(x * (1 + STEP * rng.choice([-1.0, 1.0], x.shape)) for _ in range(STEPS))]).astype(x.dtype)
-        for name, x in sample.inputs.items()
-    }
+    inputs = dict[str, Array]()
+    for name, x in sample.inputs.items():
+        moved = [x * (1 + STEP * rng.choice([-1.0, 1.0], x.shape)) for _ in range(STEPS)]
+        inputs[name] = np.stack([x, *(reflected(sample.point.op, name, x, each) for each in moved)]).astype(x.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         values = Rows(sample.point, checkpoint).forward(inputs)
         found: dict[str, Array] = {}

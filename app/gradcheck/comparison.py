@@ -8,11 +8,12 @@ from typing import TypedDict
 import numpy as np
 
 from app.autodiff.point import Arrays
+from app.errors import OpFailed, Unprocessable
 from app.gradcheck import rounding
 from app.gradcheck.balance import Balanced
 from app.gradcheck.claims import formula_values
 from app.gradcheck.objective import LARGE, Function, Objective, move_all, move_along, move_one
-from app.gradcheck.points import room, size_of_numbers
+from app.gradcheck.points import room, sides, size_of_numbers
 from app.gradcheck.reproduce import Calls
 from app.gradcheck.rows import numbers_of
 from app.gradcheck.sample import Sample, nowhere
@@ -84,13 +85,19 @@ def compare_with_formula(sample: Sample, gradient: Gradient, formula: Function) 
 
 
 def slope_at(target: Target, sample: Sample, objective: Objective, name: str, at: int) -> Slopes:
-    """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf."""
+    """Return the derivative of an objective with respect to the number at flat position ``at`` of a leaf.
+
+    It is estimated twice, as one that looks wrong is.
+    """
     x, chosen = np.ravel(np.asarray(objective.leaves[name], np.float64)), np.array([at])
     error = objective.rounding(elementwise=sample.is_elementwise)
     estimate = partial(slopes, rounding=error, **limits(objective.dtype))
+    moved = move_all(objective, name) if sample.is_elementwise else move_one(objective, name, chosen)
+    some = x if sample.is_elementwise else x[chosen]
+    step, inward, unknown = first_step(target.op, name, some), sides(target.op, name, some), np.full(some.shape, np.nan)
+    found = estimate_inside(partial(estimate, moved), inward, step, unknown, np.zeros(some.shape))
     if not sample.is_elementwise:
-        return estimate(move_one(objective, name, chosen), first_step(target.op, name, x[chosen]))
-    found = estimate(move_all(objective, name), first_step(target.op, name, x))
+        return found
     return Slopes(found.value[chosen], found.error[chosen], found.status[chosen], found.evaluations)
 
 
@@ -115,8 +122,9 @@ def _compare_coordinates(
     error = objective.rounding(elementwise=subsample.is_elementwise)
     estimate = partial(slopes, functions, rounding=error, **limits(objective.dtype))
     cheaper = None if subsample.is_elementwise else _with_few_steps(estimate, objective, target)
-    numeric = estimate_twice(estimate, first_step(target.op, name, x[coordinates]), analytic, bar, cheaper)
-    status = gradient.statuses[name] = _status(numeric, analytic, first_step(target.op, name, x[coordinates]), target)
+    step, inward = first_step(target.op, name, x[coordinates]), sides(target.op, name, x[coordinates])
+    numeric = estimate_inside(estimate, inward, step, analytic, bar, cheaper=cheaper)
+    status = gradient.statuses[name] = _status(numeric, analytic, step, target)
     if subsample.is_elementwise:
         # No other number hides that a function is constant.
         is_still = (status == Status.NO_DIGITS) & (analytic == 0) & (numeric.value == 0)
@@ -158,13 +166,15 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         is_covered = gradient.by_coordinate and x.size <= FEW_COORDINATES and subsample.has_loop
         count = 1 if x.size > LARGE or is_covered else DIRECTIONS
         signs = rng.uniform(0.25, 1, (count, *x.shape)) * rng.choice([-1.0, 1.0], (count, *x.shape))
-        d = signs * first_step(target.op, name, x)
+        inward = sides(target.op, name, x)
+        d = np.where(inward, inward * np.abs(signs), signs) * first_step(target.op, name, x)
         axes = tuple(range(1, d.ndim))
         analytic, bar = (d * part).sum(axis=axes), (np.abs(d) * gradient.bounds[name]).sum(axis=axes)
         functions, error = move_along(objective, name, d), objective.rounding(elementwise=False)
         estimate = partial(slopes, functions, rounding=error, **limits(objective.dtype))
         cheaper = _with_few_steps(estimate, objective, target)
-        numeric = estimate_twice(estimate, np.ones(count), analytic, bar, cheaper)
+        is_at_end = np.full(count, float(inward.any()))
+        numeric = estimate_inside(estimate, is_at_end, np.ones(count), analytic, bar, cheaper=cheaper)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
         where["scale"] = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
@@ -194,7 +204,9 @@ def _breaks_nearby(target: Target, objective: Objective, name: str, coordinates:
     is_tied = np.isin(x.ravel()[coordinates], values[1:][values[1:] == values[:-1]])
     breaks = np.zeros_like(is_tied)
     for _ in range(NEARBY_POINTS if is_tied.any() else 0):
-        moved = x + NEARBY_DISTANCE * first_step(target.op, name, x) * rng.uniform(-1, 1, x.shape)
+        signs, inward = rng.uniform(-1, 1, x.shape), sides(target.op, name, x)
+        signs = np.where(inward, inward * (1 + np.abs(signs)) / 2, signs)
+        moved = x + NEARBY_DISTANCE * first_step(target.op, name, x) * signs
         nearby = move_one(replace(objective, leaves={**objective.leaves, name: moved}), name, coordinates)
         scale = first_step(target.op, name, x.ravel()[coordinates]) * NEARBY_DISTANCE / 8
         slope = slopes(nearby, scale, **limits(objective.dtype)).value
@@ -219,8 +231,29 @@ def limits(dtype: str) -> Limits:
 def first_step(op: Op, name: str, x: Array) -> Array:
     """Return the first step of each number of a leaf: a power of two, so that all steps are exact.
 
-    All steps stay in the domain, but for a number at its end.
+    All steps stay in the domain; those of a number at its end do on its side.
     """
     size = FIRST_STEP * np.where((x == 0) | ~np.isfinite(x), size_of_numbers(op, name), np.abs(x))
-    inside = room(op, name, x)
+    inside = np.where(sides(op, name, x) == 0, room(op, name, x), FIRST_STEP * size_of_numbers(op, name))
     return 2.0 ** np.floor(np.log2(np.where(inside > 0, np.minimum(size, inside), size)))
+
+
+def estimate_inside(
+    estimate: Callable[..., Slopes],
+    sides: Array,
+    scale: Array,
+    analytic: Array,
+    bar: Array,
+    *,
+    cheaper: Callable[[Array], Slopes] | None = None,
+) -> Slopes:
+    """Return what ``estimate_twice`` does; if the op rejects numbers beyond its domain, from the ``sides`` within.
+
+    Raises ``OpFailed`` or ``Unprocessable`` if it rejects others.
+    """
+    try:
+        return estimate_twice(estimate, scale, analytic, bar, cheaper)
+    except (OpFailed, Unprocessable):
+        if not sides.any():
+            raise
+        return estimate_twice(partial(estimate, sides=sides), scale, analytic, bar)

@@ -19,15 +19,15 @@ from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, Point
 from app.autodiff.widest import all_cotangents, in_widest
 from app.errors import wrong
+from app.gradcheck import points
 from app.gradcheck.claims import claim_function, claim_of, claim_rows, formula_values, need_own_claim
-from app.gradcheck.comparison import first_step, limits
+from app.gradcheck.comparison import estimate_inside, first_step, limits
 from app.gradcheck.objective import Function, Objective, move_all, move_one, move_together
 from app.gradcheck.rows import Rows, numbers_of
 from app.gradcheck.sample import Sample
 from app.runtime.cancellation import Checkpoint
 from ops import Array, Derivative, Formula, Surrogate
 from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Functions, Status, slopes
-from pullback.gradcheck.slope_comparison import estimate_twice
 
 # The evaluations of one derivative, and about how many numbers are evaluated at a time.
 EVALUATIONS, AT_ONCE = 2 * MAX_STEPS + 1, 1 << 20
@@ -184,13 +184,16 @@ class _Work:
             return Derivatives(x, x, x)
         analytic, bar = self._analytic(name).ravel(), self._bar(name).ravel()
         if self.sample.is_elementwise:
-            return self._estimate(move_all(self._objective, name), self._step(name, x), analytic, bar)
+            return self._estimate(
+                move_all(self._objective, name), self._step(name, x), analytic, bar, self._sides(name, x)
+            )
         few = max(1, AT_ONCE // (EVALUATIONS * numbers_of(self.sample.point)))
         parts = list[Derivatives]()
         for start in range(0, x.size, few):
             some = np.arange(start, min(start + few, x.size))
             functions = move_one(self._objective, name, some)
-            parts.append(self._estimate(functions, self._step(name, x[some]), analytic[some], bar[some]))
+            at = self._step(name, x[some]), analytic[some], bar[some], self._sides(name, x[some])
+            parts.append(self._estimate(functions, *at))
         names = ("derivative", "error_bar", "status")
         return Derivatives(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -205,22 +208,32 @@ class _Work:
                 np.asarray([total]), bar + sum(float(np.sum(error[x] * np.abs(v))) for x, v in d.items())
             )
         analytic = np.asarray([sum(float(np.sum(self._analytic(name) * v)) for name, v in d.items())])
-        steps = list[float]()
+        steps, ways = list[float](), set[float]()
         for name, v in d.items():
             if v.any():
-                x = np.abs(np.asarray(self.sample.point.inputs[name], np.float64)).max(keepdims=True).ravel()
-                steps.append(float(self._step(name, x)[0] / np.abs(v).max()))
+                x = np.asarray(self.sample.point.inputs[name], np.float64)
+                ways |= set(np.sign(self._sides(name, x) * v).ravel().tolist()) - {0.0}
+                steps.append(float(self._step(name, np.abs(x).max(keepdims=True).ravel())[0] / np.abs(v).max()))
         step = 2.0 ** np.floor(np.log2(min(steps, default=1.0)))
-        return self._estimate(move_together(self._objective, d), np.asarray([step]), analytic, bar, is_whole=True)
+        sides = np.asarray([ways.pop() if len(ways) == 1 else 0.0])
+        functions = move_together(self._objective, d)
+        return self._estimate(functions, np.asarray([step]), analytic, bar, sides, is_whole=True)
 
     def _estimate(
-        self, functions: Functions, step: Array, analytic: Array, bar: Array, *, is_whole: bool = False
+        self,
+        functions: Functions,
+        step: Array,
+        analytic: Array,
+        bar: Array,
+        sides: Array,
+        *,
+        is_whole: bool = False,
     ) -> Derivatives:
         """Return the slopes of functions; ``bar`` is the rounding of the ``analytic`` derivatives."""
         error = self._objective.rounding(elementwise=self.sample.is_elementwise and not is_whole)
         estimate = partial(slopes, functions, rounding=error, **limits(self._objective.dtype))
         with np.errstate(all="ignore"):
-            found = estimate_twice(estimate, step, analytic, bar)
+            found = estimate_inside(estimate, sides, step, analytic, bar)
             return Derivatives.of(found.value, COVERAGE * found.error + bar, found.status)
 
     @staticmethod
@@ -230,6 +243,9 @@ class _Work:
 
     def _step(self, name: str, x: Array) -> Array:
         return first_step(self.sample.point.op, name, x)
+
+    def _sides(self, name: str, x: Array) -> Array:
+        return points.sides(self.sample.point.op, name, x)
 
     @property
     def _kind(self) -> str:

@@ -38,6 +38,11 @@ class Objective:
             return np.sum(terms, axis=0).ravel() if elementwise else np.asarray(sum(map(np.sum, terms)))
 
 
+def moved(x: Array, change: Array) -> Array:
+    """Return x + change; where nothing changes, -0 stays -0, which may lie on the other side of a cut."""
+    return np.where(change == 0, x, x + change)
+
+
 def move_all(objective: Objective, name: str) -> Functions:
     """Move all numbers of a leaf at once: each result depends only on the numbers at its own index."""
     at = {leaf: np.asarray(x, np.float64) for leaf, x in objective.leaves.items()}
@@ -45,7 +50,7 @@ def move_all(objective: Objective, name: str) -> Functions:
     def functions(steps: Array) -> Array:
         shape = len(steps), *at[name].shape
         rows = {leaf: np.broadcast_to(x, shape) for leaf, x in at.items()}
-        values = objective.function({**rows, name: at[name] + steps.reshape(shape)})
+        values = objective.function({**rows, name: moved(at[name], steps.reshape(shape))})
         with np.errstate(invalid="ignore", over="ignore"):
             terms = [
                 np.asarray(values[y], np.float64) * np.asarray(w, np.float64) for y, w in objective.weights.items()
@@ -61,7 +66,8 @@ def move_one(objective: Objective, name: str, coordinates: Array) -> Functions:
 
     def functions(steps: Array) -> Array:
         rows = np.broadcast_to(x.ravel(), (steps.size, x.size)).copy()
-        rows[np.arange(steps.size), np.broadcast_to(coordinates, steps.shape).ravel()] += steps.ravel()
+        some = np.arange(steps.size), np.broadcast_to(coordinates, steps.shape).ravel()
+        rows[some] = moved(rows[some], steps.ravel())
         return _weighted_sum(objective, {name: rows.reshape(steps.size, *x.shape)}).reshape(steps.shape)
 
     return functions
@@ -76,7 +82,7 @@ def move_along(objective: Objective, name: str, directions: Array) -> Functions:
         rows = steps.reshape(*steps.shape, *(1,) * x.ndim)
         columns = [
             np.concatenate(
-                [_weighted_sum(objective, {name: x + rows[i : i + few, k] * d}) for i in range(0, len(rows), few)]
+                [_weighted_sum(objective, {name: moved(x, rows[i : i + few, k] * d)}) for i in range(0, len(rows), few)]
             )
             for k, d in enumerate(directions)
         ]
@@ -90,7 +96,7 @@ def move_together(objective: Objective, direction: Arrays) -> Functions:
     at = {name: np.asarray(objective.leaves[name], np.float64) for name in direction}
 
     def functions(steps: Array) -> Array:
-        rows = {name: x + steps.reshape(-1, *(1,) * x.ndim) * direction[name] for name, x in at.items()}
+        rows = {name: moved(x, steps.reshape(-1, *(1,) * x.ndim) * direction[name]) for name, x in at.items()}
         return _weighted_sum(objective, rows).reshape(steps.shape)
 
     return functions

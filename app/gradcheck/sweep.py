@@ -15,7 +15,7 @@ import numpy as np
 from app.autodiff.point import Arrays
 from app.gradcheck import rounding
 from app.gradcheck.claims import claim_function, claim_of
-from app.gradcheck.points import edges
+from app.gradcheck.points import edges, sides
 from app.gradcheck.rows import Rows, stack
 from app.gradcheck.sample import Sample, stacked
 from app.gradcheck.subsample import Subsample
@@ -120,6 +120,8 @@ def _room(target: Target, name: str, x: Array) -> Array:
     for edge in {low, high, *edges(slot)}:
         way = np.abs(wide - edge)
         size = np.where(way > 0, np.minimum(size, way), size)
+    # A number at an end of its domain stays there.
+    size = np.where(sides(target.op, name, wide) == 0, size, 0.0)
     # The numbers of a direction are at most 2.
     return size / 2
 

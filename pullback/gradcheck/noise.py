@@ -43,8 +43,7 @@ def perturbations(
     """Return the sets of leaves at which ``measure`` needs the results; ``units`` is the ``eps`` of each leaf.
 
     They are pairs that differ from the leaves by a few units in the last place in either direction, and the nodes of a
-    line except the one that is 0. The numbers of a leaf that is in ``room`` move by no more than that,
-    unless it is 0.
+    line except the one that is 0. The numbers of a leaf that is in ``room`` move by no more than that.
     """
     ties = {name: np.unique(leaf, return_inverse=True) for name, leaf in leaves.items()}
 
@@ -61,7 +60,7 @@ def perturbations(
     for changes in (*few, line):
         for name, most in room.items():
             with np.errstate(invalid="ignore", divide="ignore"):
-                limit = np.where(most > 0, most / np.abs(leaves[name]), np.inf)
+                limit = most / np.abs(leaves[name])  # NaN, which is no limit, where both are 0
                 changes[name] = np.sign(changes[name]) * np.fmin(np.abs(changes[name]), limit)
     pairs = [scaled(leaves, each, sign) for each in few for sign in (1.0, -1.0)]
     return [*pairs, *(scaled(leaves, line, float(t)) for t in NODES if t)]

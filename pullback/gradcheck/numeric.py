@@ -79,6 +79,7 @@ def slopes(
     *,
     least: float = float(np.finfo(np.float64).tiny),
     count: int = MAX_STEPS,
+    sides: Floats | None = None,
 ) -> Slopes:
     """Return the derivatives of functions at 0.
 
@@ -88,30 +89,37 @@ def slopes(
     under ``least`` may be flushed to 0.
 
     ``count`` is the most steps, at least ``MIN_STEPS``: each takes two evaluations, and with fewer, error bars are
-    wider.
+    wider. ``sides`` (P,) is 1 or -1 for a function that has no values on the other side of 0, where its domain ends,
+    and 0 for any other: the slope of such a function is that on its side.
     """
     # The smallest step is a few units.
     count = min(count, max(MIN_STEPS, int(-math.log2(unit)) - 4))
     steps = np.ldexp(1.0, -np.arange(count))[:, None] * scale
-    values = np.asarray(functions(np.concatenate([np.zeros((1, len(scale))), steps, -steps])), np.float64)
+    at, sides = (
+        np.concatenate([np.zeros((1, len(scale))), steps, -steps]),
+        np.zeros(len(scale)) if sides is None else sides,
+    )
+    values = np.asarray(functions(np.where(sides, sides * np.abs(at), at)), np.float64)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         # Differences of large values, divided by small steps, would overflow.
         _, exponents = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0, initial=0.0))
         bounds = np.ldexp(np.broadcast_to(rounding, scale.shape), -exponents)
-        found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds, np.ldexp(least, -exponents))
+        found = _estimate(np.ldexp(values, -exponents), steps, unit, bounds, np.ldexp(least, -exponents), sides=sides)
         value, error = np.ldexp(found.value, exponents), np.ldexp(found.error, exponents)
         return replace(found, value=value, error=error)
 
 
-def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, least: Floats) -> Slopes:
+def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, least: Floats, *, sides: Floats) -> Slopes:
     middle, right, left = values[0], values[1 : len(steps) + 1], values[len(steps) + 1 :]
-    central = (right - left) / (2 * steps)
+    # An odd function has the same slope on both sides; its central differences have errors of all orders of h.
+    right, left = np.where(sides < 0, 2 * middle - right, right), np.where(sides > 0, 2 * middle - left, left)
+    central, ratio = (right - left) / (2 * steps), np.where(sides, 2.0, 4.0)
     size = np.fmax(np.abs(middle), np.fmax(np.abs(right), np.abs(left)))
     stair = _stair(middle, right, left)
-    measured = np.fmax(unit * size, np.fmax(_noise(central, steps), stair))
+    measured = np.fmax(unit * size, np.fmax(_noise(central, steps, ratio), stair)) * (4 / ratio)
     noise = np.fmax(measured, least)
     moves = np.fmax(np.abs(right - middle), np.abs(left - middle))
-    value, error, may_be_rounding = _extrapolate(central, noise / steps, rounding / steps, moves / steps)
+    value, error, may_be_rounding = _extrapolate(central, noise / steps, rounding / steps, moves / steps, ratio)
     noise = np.where(may_be_rounding, np.fmax(noise, rounding), noise)
     # How far the function moves or, if it does not, half of its digits: a smaller change counts as none.
     change = np.fmax.reduce(moves)
@@ -123,20 +131,22 @@ def _estimate(values: Floats, steps: Floats, unit: float, rounding: Floats, leas
     status[~has_digits] = np.where(stair > 0, Status.FLAT, Status.NO_DIGITS)[~has_digits]
     status[~has_digits & (least > measured.max(axis=0))] = Status.UNDERFLOW
     status[_is_kink(middle, right, left, steps, noise)] = Status.KINK
-    status[_is_jump(right - left, unit * size[-1])] = Status.JUMP
+    # A spike between the smallest steps, as near a pole, stands apart from both sides.
+    is_jump = _is_jump(right - left, unit * size[-1]) | _is_jump(right - 2 * middle + left, unit * size[-1])
+    status[is_jump] = Status.JUMP
     # The function must be finite at the smallest steps; large steps may leave its domain.
     status[~np.isfinite(np.stack([middle, right[-1], left[-1]])).all(axis=0)] = Status.NOT_FINITE
     return Slopes(value, error, status, evaluations=(2 * len(steps) + 1) * middle.size)
 
 
-def _noise(central: Floats, steps: Floats) -> Floats:
+def _noise(central: Floats, steps: Floats, ratio: Floats) -> Floats:
     """Return how far a value may be off, as measured at the smaller steps, where only noise changes the values.
 
     D(h) and D(h/2) differ by noise / h there; after two extrapolations, the remaining change of a fast function is of
     order h⁶.
     """
-    once = central[1:] + np.diff(central, axis=0) / 3
-    twice = once[1:] + np.diff(once, axis=0) / 15
+    once = central[1:] + np.diff(central, axis=0) / (ratio - 1)
+    twice = once[1:] + np.diff(once, axis=0) / (ratio**2 - 1)
     moved = np.abs(np.diff(twice[-SMALLER_STEPS:], axis=0))
     return np.fmax.reduce(moved * steps[-len(moved) :])
 
@@ -153,21 +163,21 @@ def _stair(middle: Floats, right: Floats, left: Floats) -> Floats:
 
 
 def _extrapolate(
-    central: Floats, noise: Floats, rounding: Floats, moves: Floats
+    central: Floats, noise: Floats, rounding: Floats, moves: Floats, ratio: Floats
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Return the best entry of Richardson's tableau, its error bar, and whether rounding may explain the slope.
 
     ``noise`` and ``rounding`` (S, P) are those of the differences ``central``; ``moves`` are the larger of the
-    differences on both sides.
+    differences on both sides; ``ratio`` is by how much the error of ``central`` falls with each step.
     """
-    table, bars = _tableau(central, noise)
+    table, bars = _tableau(central, noise, ratio)
     value, error, best = _best_entry(table, bars.copy(), central, noise)
     has_larger_step = np.arange(len(central))[:, None] < best
     apart = np.abs(table - value)
     explained = apart <= _pick(rounding, best)
     is_staircase = np.any(has_larger_step & explained & (apart > COVERAGE * (bars + error)), axis=(0, 1))
     if is_staircase.any():
-        table, bars = _tableau(central, np.fmax(noise, rounding))
+        table, bars = _tableau(central, np.fmax(noise, rounding), ratio)
         other, its_error, _ = _best_entry(table, bars, central, np.fmax(noise, rounding))
         error = np.where(is_staircase, np.fmax(error, np.abs(other - value) + its_error), error)
     # A term that rounds to a constant shows no noise: 1 + erf is exactly 0 in its tail.
@@ -176,12 +186,12 @@ def _extrapolate(
     return value, error, is_staircase | is_lost
 
 
-def _tableau(central: Floats, noise: Floats) -> tuple[Floats, Floats]:
+def _tableau(central: Floats, noise: Floats, ratio: Floats) -> tuple[Floats, Floats]:
     """Return the entries of Richardson's tableau, (columns, S, P), and the error bar of each."""
     values, errors = [central], [np.vstack([np.full_like(central[:1], np.inf), np.abs(np.diff(central, axis=0))])]
     amplified = noise
     for m in range(1, COLUMNS + 1):
-        parent, weight = values[-1], 4.0**m
+        parent, weight = values[-1], ratio**m
         entry = np.full_like(central, np.nan)
         entry[m:] = parent[m:] + (parent[m:] - parent[m - 1 : -1]) / (weight - 1)
         amplified = amplified * (weight + 0.5) / (weight - 1)

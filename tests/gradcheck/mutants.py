@@ -27,6 +27,8 @@ ROWS, SIZES = ("tests/gradcheck/test_rows.py",), ("tests/gradcheck/test_sizes.py
 CALLS = ("tests/gradcheck/test_calls.py",)
 ORDERS = ("tests/gradcheck/test_orders.py",)
 ROUNDING = ("tests/gradcheck/test_random_rounding.py",)
+ENDS, CUTS = ("tests/gradcheck/test_domain_ends.py",), ("tests/gradcheck/test_cuts.py",)
+NARROW_NUMPY = ("tests/gradcheck/test_narrow_numpy.py",)
 VERIFY = ("tests/gradcheck/test_verify_rounding.py",)
 JUDGED = ("tests/gradcheck/test_judged.py",)
 SERVERS = ("tests/server_checks/test_planted_gradients.py",)
@@ -194,12 +196,12 @@ MUTANTS = (
     ),
     Mutant(
         "kinks.py",
-        "middle, half = (low[k] + high[k]) / 2 / size, (high[k] - low[k]) / 2 / size",
-        "middle, half = (low[k] + high[k]) / 2 / size, 0 * low[k]",
+        "(of.high - of.low) / 2 + bar, status",
+        "bar, status",
         ("relu6", "absolute"),
     ),
     Mutant(
-        "kinks.py",
+        "one_sided.py",
         "others = np.where(apart > OTHER_SLOPE * size, nearby, right[:, None])",
         "others = np.repeat(right[:, None], NEARBY_POINTS, axis=1)",
         ("row_median", "sorted_rows"),
@@ -212,8 +214,8 @@ MUTANTS = (
     ),
     Mutant(
         "kinks.py",
-        "allowed = half + numeric_bar + bar\n",
-        "allowed = 4 * half + numeric_bar + bar + 2\n",
+        "(of.high - of.low) / 2 + bar, status",
+        "2 * (of.high - of.low) + bar + 2, status",
         ("a slope outside of both slopes at a kink", "0 at 0 in place of 1"),
     ),
     Mutant("checks/second.py", 'kind="products")', 'kind="products") if False else None', ("no second order at 0",)),
@@ -305,7 +307,13 @@ MUTANTS = (
     ),
     Mutant("noise.py", "return sizes >= WIDER and noises >= sizes**0.5", "return True", tests=NOISE),
     Mutant("noise.py", "DEGREES, LIKE = 3, 4.0", "DEGREES, LIKE = 3, 1.0", tests=NOISE),
-    Mutant("numeric.py", "status[_is_jump(right - left, unit * size[-1])] = Status.JUMP", "pass", tests=NUMERIC),
+    Mutant("numeric.py", "_is_jump(right - left, unit * size[-1]) | ", "", tests=NUMERIC),
+    Mutant("numeric.py", " | _is_jump(right - 2 * middle + left, unit * size[-1])", "", tests=NUMERIC),
+    Mutant("numeric.py", "np.where(sides, 2.0, 4.0)", "np.full_like(sides, 4.0)", tests=ENDS),
+    Mutant("points.py", "np.where(x == slot.domain[1], -1.0, 0.0)", "0.0", tests=ENDS),
+    Mutant("one_sided.py", "np.where(is_jump, np.nan, extrapolated[1])", "extrapolated[1]", tests=CUTS),
+    Mutant("one_sided.py", "np.where(is_beyond, np.nan, nearby)", "nearby", tests=CUTS),
+    Mutant("rounding.py", "noise_floors is None and not is_hidden()", "noise_floors is None", tests=NARROW_NUMPY),
     Mutant(
         "number_comparison.py", "        if self.wrong:\n", "        if self.wrong > self.points / 2:\n", tests=PLANTED
     ),
@@ -403,7 +411,7 @@ MUTANTS = (
     Mutant("rounding.py", "FEW_DIGITS, OF_TAILS = 1 / 8, 3.0", "FEW_DIGITS, OF_TAILS = 1 / 8, 1.0", tests=ROUNDING),
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
-    Mutant("kinks.py", "rounding.eps(objective.dtype) * sizes)", "0 * sizes)", tests=SEEDS),
+    Mutant("one_sided.py", "rounding.eps(objective.dtype) * sizes)", "0 * sizes)", tests=SEEDS),
     Mutant("checks/adjoint.py", "back_bar + forth_bar, size", "np.array(np.inf), size", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=ROWS),

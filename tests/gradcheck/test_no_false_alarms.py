@@ -86,6 +86,14 @@ NASTY = {
         batching="none",
         modes=("graph", "eager"),
     ),
+    "tan beside its pole": nasty(tf.tan, [1.5707963, 1.570796326, 1.5707963267948], WIDE),
+    "1/x at tiny numbers": nasty(lambda x: 1 / x, [1e-300, 1e-10, 1e-3], WIDE),
+    "a spike": nasty(lambda x: 1 / (1e-12 + x * x), [0.0, 1e-7, 1e-5], WIDE),
+    "a power at tiny numbers": nasty(lambda x: x**0.3, [1e-300, 1e-12, 1e-6], WIDE),
+    "sin(10000x)": nasty(lambda x: tf.sin(1e4 * x), np.linspace(-2, 2, 41).tolist(), WIDE),
+    "digits beyond the eighth cut off, straight through": nasty(
+        custom_gradient(lambda x: tf.round(tf.sin(x) * 1e8) / 1e8, lambda x, dy: dy * tf.cos(x)), [0.3, -1.2, 2.0], WIDE
+    ),
     "exp at 80": nasty(tf.exp, [80.0, -80.0, 1.0], ("float32", "float64")),
     "exp at 80 in float32": nasty(tf.exp, [80.0, -80.0, 1.0], SINGLE),
     "relu at 0": nasty(tf.nn.relu, [0.0, -1e-6, 1e-6, 2.0]),
@@ -109,6 +117,7 @@ OFTEN = (
     "abs at 0",
     "a bump",
     "the tail of a sharp sigmoid",
+    "tan beside its pole",
 )
 
 

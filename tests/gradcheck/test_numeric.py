@@ -54,6 +54,13 @@ def test_the_error_bars_cover_the_errors_elsewhere_too() -> None:
     assert together.max() <= BARS
 
 
+@pytest.mark.parametrize("distance", [1e-9, 1e-11, 1e-13])
+def test_a_pole_between_the_smallest_steps_has_no_smooth_slope_beside_it(distance: float) -> None:
+    found = slopes(lambda t: 1 / (t - distance), np.array([0.25]), UNIT)
+    is_covered = abs(found.value[0] + distance**-2) <= BARS * found.error[0]
+    assert found.status[0] in (Status.JUMP, Status.NO_DIGITS) or is_covered
+
+
 def test_the_error_bars_are_narrow() -> None:
     """A wide bar covers every error and proves nothing: half of the bars leave twelve digits."""
     pairs = [(estimate(each.f, x), each.slope(np.float64(x))) for each in FUNCTIONS.values() for x in each.at]

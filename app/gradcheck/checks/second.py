@@ -13,7 +13,7 @@ import numpy as np
 from app.autodiff.derivatives import composite
 from app.autodiff.point import Arrays
 from app.gradcheck import sweep
-from app.gradcheck.checks.derivative import BESIDE, SPECIAL, statuses
+from app.gradcheck.checks.derivative import BESIDE, SPECIAL, is_on_cut, statuses
 from app.gradcheck.claims import claim_function, claim_of, claim_rows
 from app.gradcheck.comparison import Gradient, compare, compare_with_formula
 from app.gradcheck.kinks import compare_one_sided
@@ -77,6 +77,9 @@ def _at_complex_numbers(target: Target) -> Iterator[Finding]:
         target.checkpoint()
         compare_x_slots(target, sample, inputs)
         compare_dy_slots(target, sample, outputs)
+        if is_on_cut(target, sample) and not isinstance(sample.claim.second, Formula):
+            together = Comparison(subject, tolerances)
+            compare_one_sided(target, sample, x_objective(target, sample), {**inputs, None: together}, kind="products")
     against = AGAINST[type(claim_of(target.samples[0], 2))]
     found = [comparison.finding(f"d⟨vjp, v⟩/d{name}", f"{against} {SPECIAL}") for name, comparison in inputs.items()]
     against = AGAINST[Derivative]
