@@ -58,8 +58,10 @@ class RandomErrors:
         noise = self._noise(x)
         scale, one = self._numbers(x.dtype)
         factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
+        # Nothing is differentiated with respect to it; in loops, gradients would be made for it all the same.
+        one_off = tf.stop_gradient(tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
         # Not x + x * noise: an infinite number would become NaN.
-        moved = tf.raw_ops.Mul(x=x, y=tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
+        moved = tf.raw_ops.Mul(x=x, y=one_off)
         rounded, flushed = self._losses
         if rounded:
             moved += WIDTH * noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff.derivatives import Kind
+from app.autodiff.random_errors import NO_LOSSES, RandomErrors
 from app.gradcheck import random_arrays, rounding
 from app.gradcheck.options import Options
 from app.gradcheck.sample import Sample
@@ -91,6 +92,15 @@ def test_the_terms_of_a_gradient_in_a_loop_are_known() -> None:
 
     found = terms(elementwise(recurrence, None, name="planted"), "gradients", [17.0])
     assert 0.1 < found[0] < 12
+
+
+def test_nothing_is_differentiated_with_respect_to_the_errors() -> None:
+    """A loop keeps what its gradient needs in each iteration, and makes it for all that is not constant."""
+    with tf.Graph().as_default():
+        scale, x = tf.constant(1e-3, tf.float64), tf.constant(2.0)
+        y = RandomErrors(scale, tf.constant(0), "all", NO_LOSSES, is_elementwise=True).off(x)
+        assert tf.gradients(y, [scale]) == [None]
+        assert tf.gradients(y, [x]) != [None]
 
 
 def test_without_errors_the_values_are_those_of_the_op() -> None:
