@@ -102,6 +102,7 @@ DEFERRED = {
         "pullback.reports.Start",
     },
     "pullback.server_checks.ase": {"*"},  # the calculator of the user
+    "pullback.server_checks.of.target": {"*"},  # the function of the user, and its library
     "pullback.sparse": {"scipy.sparse"},
     "pullback.torch": {"ml_dtypes"},
 }
@@ -281,12 +282,12 @@ def tensorflow_stays_inside(modules: Modules) -> list[str]:
         "app.settings",
         "pullback",
     )
-    # The module of remote ops in TensorFlow is for users who have TensorFlow; no other module imports it.
-    exempt = "pullback.tensorflow"
+    # These modules are for users who have TensorFlow; no other module imports them.
+    exempt = ("pullback.tensorflow", "pullback.server_checks.of.tensorflow")
     return breaches(
         modules,
-        lambda m: within(m, places) and not within(m, (exempt, VOCABULARY)),
-        lambda _, i: within(i.name, ("tensorflow", exempt)),
+        lambda m: within(m, places) and not within(m, (*exempt, VOCABULARY)),
+        lambda _, i: within(i.name, ("tensorflow", *exempt)),
     )
 
 

@@ -11,6 +11,7 @@ from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.calls import CheckOptions
 from pullback.cli.console import INTERRUPTED, console
 from pullback.cli.follow import follow
+from pullback.cli.functions import given
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
@@ -20,6 +21,7 @@ from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.local_checks import LocalChecks
+from pullback.server_checks.of.function import Given
 
 
 def check(
@@ -51,6 +53,12 @@ def check(
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
     ] = None,
     config: Annotated[str | None, typer.Option(help="The config of a server's model, or a structure, as JSON.")] = None,
+    input: Annotated[
+        Names, typer.Option(help="A function's argument: NAME=1,2, NAME=[[1,2]] or NAME=@file.npy; repeatable.")
+    ] = None,
+    shape: Annotated[Names, typer.Option(help="The shape of a function's argument: NAME=3,4; repeatable.")] = None,
+    domain: Annotated[Names, typer.Option(help="Where its numbers lie: NAME=0..inf; repeatable.")] = None,
+    vjp: Annotated[str | None, typer.Option(help="The gradient of a function of NumPy, in its module.")] = None,
     strict_claims: Annotated[
         bool, typer.Option("--strict-claims", help="Fail for doubtful declarations, which are notes otherwise.")
     ] = False,
@@ -63,6 +71,9 @@ def check(
     A page (my_ops/cube.py), a graph (my_ops/loss.graph.json) or a folder of these is checked without a service, in a
     process of this machine, with the same checks and the same report. With --local, so are names of the ops that a
     service here would have.
+
+    With torch+MODULE:FUNCTION, jax+, numpy+ or tf+, check a function of this environment, whose arguments are those of
+    --input and --shape, or what FUNCTION_inputs() beside it returns.
 
     With umbridge+http://host:4242/model, tesseract+http://host:8000 or oip+http://host:8000/model, check those of
     another server's model, in up to 1000 evaluations of it, or as many as --budget allows. With ase+MODULE:FACTORY,
@@ -77,6 +88,9 @@ def check(
     if (inputs or config or budget is not None) and not servers:
         options_of_servers = "--inputs, --config and --budget"
         raise BadArgument(f"{options_of_servers}: expected a server, such as umbridge+http://localhost:4242/model")
+    arguments = given(inputs=input, shapes=shape, domains=domain, dtypes=dtype if servers else None, vjp=vjp)
+    if not servers and arguments != Given():
+        raise BadArgument("--input, --shape, --domain and --vjp: expected a function, such as torch+MODULE:FUNCTION")
     pages, names = ([], []) if servers else pages_and_names(ops or [])
     options: CheckOptions = {
         "dtypes": dtype or None,
@@ -97,7 +111,7 @@ def check(
             events = events_of(
                 servers,
                 of_ops={
-                    **{"--dtype": dtype, "--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
+                    **{"--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
                     "--strict-claims": strict_claims,
                 },
                 inputs=inputs or (),
@@ -107,6 +121,7 @@ def check(
                 seed=seed,
                 tolerances=Tolerances(absolute, relative),
                 timeout=timeout,
+                given=arguments,
             )
         elif pages or local:
             events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)

@@ -10,9 +10,10 @@ from pullback.cli.values import attribute
 from pullback.errors import BadArgument
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.reports import Event, Report
-from pullback.server_checks.events import DEFAULT_BUDGET, ServerOptions, check_servers
+from pullback.server_checks.events import ServerOptions, check_servers
 from pullback.server_checks.model import as_object
-from pullback.server_checks.targets import ServerTarget, server_target
+from pullback.server_checks.of.function import Given
+from pullback.server_checks.targets import FUNCTIONS, ServerTarget, server_target
 
 
 def server_targets(names: Sequence[str]) -> list[ServerTarget]:
@@ -39,8 +40,13 @@ def events_of(
     seed: int,
     tolerances: Tolerances,
     timeout: float,
+    given: Given,
 ) -> Generator[Event, None, None]:
     """Return the events of the checks of servers; raise ``BadArgument`` for options ``of_ops`` that are set."""
+    functions = [target for target in servers if target.protocol in FUNCTIONS]
+    if given != Given() and len(functions) < len(servers):
+        options = "--input, --shape, --domain, --vjp and --dtype"
+        raise BadArgument(f"{options}: expected a function, such as torch+MODULE:FUNCTION, got {servers[0]}")
     if wrong := [option for option, value in of_ops.items() if value]:
         raise BadArgument(f"{wrong[0]}: expected none for {servers[0]}, which computes in its own way: leave it out")
     parameters = as_object({} if config is None else attribute("--config", config, None))
@@ -51,11 +57,12 @@ def events_of(
         ServerOptions(
             checks=checks,
             seed=seed,
-            budget=DEFAULT_BUDGET if budget is None else budget,
+            budget=budget,
             inputs=[attribute("--inputs", text, None) for text in inputs],
             config=parameters,
             timeout=timeout,
             tolerances=tolerances,
+            given=given,
         ),
     )
 

@@ -9,8 +9,8 @@ from pullback.dtypes import Array
 from pullback.errors import BadArgument
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.verdict import Finding, Subject
-from pullback.server_checks.model import as_object
-from pullback.server_checks.sample import LARGEST_TOLERANCE, largest_of
+from pullback.server_checks.model import LARGEST_TOLERANCE, as_object
+from pullback.server_checks.sample import largest_of
 from pullback.server_checks.tesseract import ENCODED, decoded
 
 CHECK = "repeat"

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import BadArgument, PullbackError
+from pullback.errors import BadArgument, ModelFailed, PullbackError
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.verdict import worst_verdict
 from pullback.reports import Event, Progress, Report, Start, Summary, event, report
 from pullback.server_checks.checking import CHECKS, ServerReport
+from pullback.server_checks.of.function import Given
 from pullback.server_checks.plan import LEAST, RUNGS, plans
-from pullback.server_checks.targets import ServerTarget
+from pullback.server_checks.targets import FUNCTIONS, ServerTarget
 
-DEFAULT_BUDGET = 1000
+DEFAULT_BUDGET, OF_FUNCTIONS = 1000, 20_000
 PUBLISH_S = 0.1
 """The least time between two events of progress."""
 
@@ -28,16 +29,18 @@ PUBLISH_S = 0.1
 class ServerOptions:
     """How to check: ``budget`` is the most evaluations of each model, ``inputs`` are points, ``timeout`` is in seconds.
 
-    ``config`` is that of UM-Bridge, the parameters of an inference, or the structure for a driver of i-PI.
+    ``config`` is that of UM-Bridge, the parameters of an inference, or the structure for a driver of i-PI; ``given`` is
+    what is said of the arguments of a function.
     """
 
     checks: Sequence[str] | None = None
     seed: int = 0
-    budget: int = DEFAULT_BUDGET
+    budget: int | None = None
     inputs: Sequence[Any] = ()
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timeout: float = 60.0
     tolerances: Tolerances = field(default_factory=Tolerances)
+    given: Given = field(default_factory=Given)
 
 
 class Stopped(Exception):
@@ -50,7 +53,7 @@ def check_servers(targets: Sequence[ServerTarget], options: ServerOptions) -> Ge
     A thread makes the requests, so that Ctrl-C ends the checks at once; the report on what was checked so far is then
     the last event. Raises ``BadArgument`` for options that do not fit.
     """
-    if options.budget < LEAST:
+    if options.budget is not None and options.budget < LEAST:
         raise BadArgument(f"--budget: expected at least {LEAST} evaluations, got {options.budget}")
     if unknown := [check for check in options.checks or () if check not in CHECKS]:
         raise BadArgument(f"--check: expected some of {', '.join(CHECKS)} for a server, got {unknown[0]!r}")
@@ -67,7 +70,7 @@ def check_servers(targets: Sequence[ServerTarget], options: ServerOptions) -> Ge
         yield Start([each.target for each in reports], unavailable, total)
         verdicts = list[str]()
         for each in reports:
-            yield from _progress(each, done, total)
+            yield from _progress(each, done, total, options.timeout if each.protocol in FUNCTIONS else None)
             done += each.planned
             found = report(each.document())
             verdicts.append(found.verdict)
@@ -77,11 +80,12 @@ def check_servers(targets: Sequence[ServerTarget], options: ServerOptions) -> Ge
 
 def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> ServerReport:
     """Return the report on a model, to be run; raise ``PullbackError`` if it cannot be."""
-    model = target.connect(opened, options.timeout, options.config)
+    model = target.connect(opened, options.timeout, options.config, options.given)
     rng = np.random.default_rng(options.seed)
     points = model.points(options.inputs, max(plan.points for plan in RUNGS), rng)
     wanted = None if options.checks is None else tuple(options.checks)
-    plan, count = next(plans(model, options.budget, wanted, len(options.inputs)))
+    budget = options.budget or (OF_FUNCTIONS if target.protocol in FUNCTIONS else DEFAULT_BUDGET)
+    plan, count = next(plans(model, budget, wanted, len(options.inputs)))
     return ServerReport(
         target=str(target),
         protocol=target.protocol,
@@ -90,15 +94,17 @@ def _report(target: ServerTarget, options: ServerOptions, opened: ExitStack) -> 
         are_given=bool(options.inputs),
         plan=plan,
         checks=plan.checks(model, wanted),
-        budget=options.budget,
+        budget=budget,
         seed=options.seed,
         tolerances=options.tolerances,
         config={} if target.protocol == "ipi" else options.config,  # a structure, which is long
     )
 
 
-def _progress(each: ServerReport, before: int, total: int) -> Generator[Progress | Report, None, None]:
-    """Run a report on a thread, and yield its progress."""
+def _progress(
+    each: ServerReport, before: int, total: int, limit_s: float | None
+) -> Generator[Progress | Report, None, None]:
+    """Run a report on a thread, and yield its progress; give up an evaluation that takes longer than the limit."""
     news, stopped = queue.SimpleQueue[int | None](), threading.Event()
     began = last = time.monotonic()
 
@@ -126,7 +132,7 @@ def _progress(each: ServerReport, before: int, total: int) -> Generator[Progress
     worker = threading.Thread(target=run, daemon=True)
     worker.start()
     try:
-        while (done := news.get()) is not None:
+        while (done := _next(news, each, limit_s)) is not None:
             left = (each.planned - done) * (time.monotonic() - began) / max(1, done)
             yield Progress(each.target, each.running, before + min(done, each.planned), total, max(0.0, left))
     except KeyboardInterrupt:
@@ -136,6 +142,18 @@ def _progress(each: ServerReport, before: int, total: int) -> Generator[Progress
         stopped.set()
     if faults:
         raise faults[0]
+
+
+def _next(news: "queue.SimpleQueue[int | None]", each: ServerReport, limit_s: float | None) -> int | None:
+    """Return how many evaluations are done, ``None`` at the end."""
+    try:
+        return news.get(timeout=limit_s)
+    except queue.Empty:
+        # Nothing can interrupt the function; its thread ends with the process.
+        each.fail(
+            ModelFailed(f"no result within {limit_s:g} s: does it loop for ever there? Raise --timeout if it is slow")
+        )
+        return None
 
 
 def summary(verdicts: Sequence[str], unfinished: int, seconds: float) -> Summary:

@@ -16,12 +16,12 @@ from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Finding, Subject
 from pullback.server_checks.meter import Meter, OutOfBudget
-from pullback.server_checks.model import Point, Slot
+from pullback.server_checks.model import LARGEST_TOLERANCE, Point, Slot
 from pullback.server_checks.nearby import Ray, Stale
 from pullback.server_checks.plan import alone
 from pullback.server_checks.questions import ORDERS, VALUES, Key, Questions
 from pullback.server_checks.reproduction import Requests
-from pullback.server_checks.sample import LARGEST_TOLERANCE, Sample, first_steps, largest_of, vectors
+from pullback.server_checks.sample import Sample, first_steps, largest_of, vectors
 
 SMALLEST = -34
 """The smallest step, in powers of two of the first step of a numeric derivative."""

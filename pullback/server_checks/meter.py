@@ -1,6 +1,7 @@
 """A model whose evaluations are counted, up to a budget, and whose outputs are in units of their size."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -28,6 +29,17 @@ class Meter:
     def left(self) -> int:
         """The evaluations that are left."""
         return self.budget - self.done
+
+    @contextmanager
+    def of(self, model: Model) -> Generator["Meter"]:
+        """Yield a meter for a variant of the model, in the same units, whose requests count here."""
+        before = self.done
+        other = Meter(model, self.left, lambda done: self._tell(before + done))
+        other.units = self.units
+        try:
+            yield other
+        finally:
+            self.done += other.done
 
     def values(self, point: Point) -> Arrays:
         """Return the outputs at a point."""

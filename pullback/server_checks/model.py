@@ -14,6 +14,9 @@ from pullback.errors import BadAnswer, BadArgument
 
 Arrays: TypeAlias = Mapping[str, Array]
 
+LARGEST_TOLERANCE = 2.0**-13
+"""The largest noise of a solver behind a server, relative to its largest number: more is what the function does."""
+NO_VARIANTS: Mapping[str, Mapping[tuple[str, str], "Model"]] = {}
 MAX_SHOWN = 80
 MAX_NUMBERS, MAX_SLOTS = 1 << 22, 1000
 """The most numbers of all inputs or all outputs together, and how many inputs or outputs there may be."""
@@ -31,10 +34,14 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """The numbers of the inputs that have derivatives, and the server's other arguments as JSON."""
+    """The numbers of the inputs that have derivatives, and the server's other arguments as JSON.
+
+    One that ``is_special`` has zeros or equal numbers, where a function may have a kink.
+    """
 
     inputs: Arrays
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_special: bool = False
 
 
 class Request(NamedTuple):
@@ -79,6 +86,12 @@ class Model(Protocol):
     """Whether the Jacobian of the gradient is computed from the gradients, and compared with its transpose."""
     remark: str
     """What of the model is not checked, or an empty text."""
+    tolerance: float
+    """The error that the tolerance of a solver may explain, relative to the largest number of a value or gradient."""
+    variants: Mapping[str, Mapping[tuple[str, str], "Model"]]
+    """The same function run in other ways, by check; with how it runs then and here: ("in float32", "in float64")."""
+    changed: str | None
+    """The input that a call has written into, or ""; ``None`` where no call can."""
 
     def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
         """Return the given points or, without any, ``count`` of the protocol's own sizes and examples."""

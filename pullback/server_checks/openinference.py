@@ -15,7 +15,9 @@ from pullback.errors import BadAnswer, BadArgument, ModelFailed
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import (
     FREE_SIZE,
+    LARGEST_TOLERANCE,
     MAX_NUMBERS,
+    NO_VARIANTS,
     Arrays,
     Point,
     Request,
@@ -39,6 +41,8 @@ class OpenInferenceModel:
     """A pair of models of a server that speaks the Open Inference Protocol."""
 
     one_by_one = takes_subsets = has_jvp = has_hessian = is_energy = False
+    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
+    changed: str | None = None
     remark = ""
 
     def __init__(self, server: JsonServer, name: str, parameters: Mapping[str, Any]) -> None:

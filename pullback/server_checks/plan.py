@@ -15,7 +15,10 @@ LEAST = 5
 TAYLOR_STEPS = 3
 NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
-PROPERTIES = ("determinism", "subset", "linearity", "adjoint", "symmetry", "second", "freshness")
+PROPERTIES = (
+    *("determinism", "subset", "linearity", "adjoint", "symmetry", "second", "freshness"),
+    *("dtypes", "modes", "mutation"),
+)
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
 TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
@@ -26,7 +29,7 @@ LOOK = 24
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""
 HESSIANS = 4
-"""How many Hessian actions compare two vectors: each, and twice each."""
+"""How many Hessian actions compare two vectors: each, and three times each."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,11 @@ class Plan:
             "adjoint": not model.has_jvp,
             "symmetry": not (model.has_hessian or model.is_energy),
             "second": not model.has_hessian,
-            "freshness": not self.looks_nearby,
+            # A function of this process keeps no answers.
+            "freshness": not self.looks_nearby or model.changed is not None,
+            "dtypes": not model.variants.get("dtypes"),
+            "modes": not model.variants.get("modes"),
+            "mutation": model.changed is None,
         }
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
 
@@ -72,9 +79,13 @@ class Plan:
             "adjoint": tangents,
             "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,
             "freshness": _freshness(model),
+            "mutation": 0,
             "symmetry": TRANSPOSED if model.is_energy else HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
-        noisy = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients if self.measures_noise else 0
+        noise = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients
+        noisy = noise if self.measures_noise else 0
+        for kind, others in model.variants.items():
+            of_check[kind] = len(others) * (noise + 2 * (1 + gradients))
         sizes = MOVED if self.steps else 0
         look = LOOK if "freshness" in checks else 0
         return look + points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
@@ -98,6 +109,7 @@ def _freshness(model: Model) -> int:
 
 
 RUNGS = (
+    Plan(6, 3, 20, coordinates=8, measures_noise=True, has_properties=True, looks_nearby=True),
     Plan(3, 3, 20, coordinates=8, measures_noise=True, has_properties=True, looks_nearby=True),
     Plan(2, 2, 16, coordinates=4, measures_noise=True, has_properties=True, looks_nearby=True),
     Plan(2, 2, 16, measures_noise=True, has_properties=True, looks_nearby=True),

@@ -11,15 +11,16 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from pullback.dtypes import Array
+from pullback.gradcheck import floats
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.scales import balance
 from pullback.gradcheck.verdict import Finding, Subject
 from pullback.server_checks.meter import Meter
 from pullback.server_checks.reproduction import GradientCall
 from pullback.server_checks.sample import (
-    LARGEST_TOLERANCE,
     NOISES,
     RATIO,
+    ROUNDINGS,
     Sample,
     directions,
     gradients,
@@ -34,12 +35,12 @@ def determinism(meter: Meter, samples: Sequence[Sample], subject: Subject, toler
     for sample in samples:
         values, found = meter.values(sample.point), gradients(meter, sample.point, sample.cotangents, sample.inputs)
         for name, y in values.items():
-            allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.values[name]))
+            allowed = _allowed(meter, sample, sample.values[name])
             comparison.add(y, sample.values[name], allowed, key=("outputs", name))
             largest = max(largest, _difference(y, sample.values[name]))
         for (output, name), dx in found.items():
             before = sample.gradients[output, name]
-            allowed = np.array(LARGEST_TOLERANCE * largest_of(before))
+            allowed = _allowed(meter, sample, before)
             comparison.add(dx, before, allowed, key=("gradients", name))
             largest = max(largest, _difference(dx, before))
     finding = comparison.finding("the second evaluation", "the first")
@@ -55,9 +56,15 @@ def subset(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances
         comparison = Comparison(replace(subject, input=slot.name), tolerances)
         for sample in samples:
             for pair, dx in gradients(meter, sample.point, sample.cotangents, [slot]).items():
-                allowed = np.array(LARGEST_TOLERANCE * largest_of(sample.gradients[pair]))
+                allowed = _allowed(meter, sample, sample.gradients[pair])
                 comparison.add(dx, sample.gradients[pair], allowed, key=("gradients", slot.name))
         yield comparison.finding(f"d{slot.name}, asked for alone,", f"d{slot.name} of a request for all inputs")
+
+
+def _allowed(meter: Meter, sample: Sample, numbers: Array) -> Array:
+    """Return how far numbers may be off when they are computed again: by a solver's tolerance, or by rounding."""
+    eps = max(floats.eps(slot.dtype) for slot in (*sample.inputs, *sample.outputs))
+    return np.array(max(meter.model.tolerance, ROUNDINGS * eps) * largest_of(numbers))
 
 
 def _difference(one: Array, other: Array) -> float:
@@ -80,7 +87,9 @@ def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, toleran
         for pair, comparison in comparisons.items():
             call = GradientCall(meter, sample, pair, both[pair[0]])
             expected = 2 * sample.gradients[pair] + 3 * two[pair]
-            comparison.add(together[pair], expected, RATIO * sample.bars[pair], calls=_always(call))
+            terms = np.abs(2 * sample.gradients[pair]) + np.abs(3 * two[pair])
+            bar = RATIO * sample.bars[pair] + ROUNDINGS * sample.unit * terms
+            comparison.add(together[pair], expected, bar, calls=_always(call))
     for (_, name), comparison in comparisons.items():
         yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")
 
@@ -114,7 +123,7 @@ def _nowhere(_: int) -> None:
 
 
 def symmetry(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
-    """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(2v) is from 2 H v shows the noise of a Hessian's action."""
+    """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(3v) is from 3 H v shows the noise of a Hessian's action."""
     comparison, rng = Comparison(replace(subject, order=2), tolerances), np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.outputs:
@@ -133,8 +142,11 @@ def symmetry(meter: Meter, samples: Sequence[Sample], subject: Subject, toleranc
 def _actions(
     action: Callable[[tuple[str, str], Array, Array], Array], pair: tuple[str, str], dy: Array, u: Array, v: Array
 ) -> tuple[tuple[Array, Array], float]:
-    """Return H v and H u for inputs (a, b), and how far the inner products are off, as twice the vectors show."""
+    """Return H v and H u for inputs (a, b), and how far the inner products are off, as three times the vectors show.
+
+    Twice the vectors would show nothing of rounding: a product with a power of two is exact.
+    """
     forth, back = action(pair, dy, v), action((pair[1], pair[0]), dy, u)
-    twice, twice_back = action(pair, dy, 2 * v), action((pair[1], pair[0]), dy, 2 * u)
-    noise = np.sum(np.abs(u * (twice - 2 * forth))) + np.sum(np.abs(v * (twice_back - 2 * back)))
+    more, more_back = action(pair, dy, 3 * v), action((pair[1], pair[0]), dy, 3 * u)
+    noise = np.sum(np.abs(u * (more - 3 * forth))) + np.sum(np.abs(v * (more_back - 3 * back)))
     return (forth, back), float(noise)

@@ -29,8 +29,8 @@ FIRST_STEP = 0.25
 """The first step, as a fraction of the number that it moves."""
 FAR = 2.0**-3
 """How far the points are that show the tolerance of a solver, as a fraction of the numbers."""
-LARGEST_TOLERANCE = 2.0**-13
-"""The largest noise of a solver, relative to its largest number: more is what the function itself does."""
+NARROWED, WIDE_ROUNDING = 2.0**-28, 2.0**-48
+"""The least noise of a number that is rounded to float32, and the most of one in float64, relative to it."""
 WIDEST_UNIT = 2.0**-6
 """The largest relative error of values that is taken for noise."""
 
@@ -163,10 +163,16 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
             return {key: np.full_like(value, np.nan) for key, value in at.items()}
 
     units = {name: floats.eps(dtype) for name, dtype in dtypes.items()}
-    near = noise.measure(list(map(results, noise.perturbations(leaves, units, rng))), at, may_be_narrower=False)
+    moved = list(map(results, noise.perturbations(leaves, units, rng)))
+    near = noise.measure(moved, at, may_be_narrower=False)
+    if not meter.model.tolerance:
+        tiny = noise.measure([*moved[: 2 * noise.DRAWS], *[at] * (len(noise.NODES) - 1)], at, may_be_narrower=False)
+        near = {key: _without_narrowing(near[key], tiny[key], at[key]) for key in at}
     slopes = {slot.name: FAR * directions(slot, np.ones(slot.shape), rng) for slot in sample.inputs}
     line = [results(noise.scaled(leaves, slopes, float(t))) if t else at for t in noise.NODES]
-    noises = {key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]))) for key in at}
+    noises = {
+        key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]), meter.model.tolerance)) for key in at
+    }
     level = max(
         (largest_of(noises[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
     )
@@ -213,18 +219,27 @@ def _nonlinearity(meter: Meter, sample: Sample, rng: np.random.Generator) -> flo
     for pair, dx in sample.gradients.items():
         size = max(largest_of(dx), largest_of(two[pair]))
         apart = largest_of(together[pair] - dx - two[pair])
-        if size and apart <= LARGEST_TOLERANCE * size:
+        if size and apart <= meter.model.tolerance * size:
             found = max(found, apart / size)
     return found
 
 
-def _of_solver(line: Array) -> Array:
+def _of_solver(line: Array, tolerance: float) -> Array:
     """Return the noise of values on a line, 0 where it is larger than that of a solver.
 
     A solver that stops at a tolerance is smooth nearby, and jumps by that where the number of its iterations changes.
     """
     found = noise.on_line(line)
-    return np.where(found <= LARGEST_TOLERANCE * largest_of(line), found, 0.0)
+    return np.where(found <= tolerance * largest_of(line), found, 0.0)
+
+
+def _without_narrowing(found: Array, tiny: Array, value: Array) -> Array:
+    """Return noise without that of numbers that are rounded to a narrower dtype, which could be better.
+
+    Such a number stays as it is under ``tiny`` changes of the inputs, which move what cancels.
+    """
+    size = np.abs(value)
+    return np.where((tiny <= WIDE_ROUNDING * size) & (found >= NARROWED * size), 0.0, found)
 
 
 def _sizes(line: Array) -> Array:

@@ -15,7 +15,7 @@ from pullback.gradcheck.verdict import Finding, Subject
 from pullback.server_checks.evidence import Line
 from pullback.server_checks.meter import Meter
 from pullback.server_checks.plan import STEPS_OF_GRADIENTS
-from pullback.server_checks.sample import LARGEST_TOLERANCE, RATIO, Pair, Sample, directions, first_steps
+from pullback.server_checks.sample import RATIO, Pair, Sample, directions, first_steps
 
 MOST = 256
 """The most numbers of a gradient whose derivatives are compared."""
@@ -33,7 +33,7 @@ def second(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances
             v = directions(along, first_steps(sample.point.inputs[along.name]), rng)
             _compare(meter, sample, pair, (along.name, v), comparison)
     for (_, name), comparison in comparisons.items():
-        yield comparison.finding(f"H v in {name}", "the numeric derivative of the server's gradient")
+        yield comparison.finding(f"H v in {name}", "the numeric derivative of the gradient")
 
 
 def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array], comparison: Comparison) -> None:
@@ -50,7 +50,7 @@ def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array],
     bar = RATIO * sample.relative_bar(pair) * (np.abs(action) + size)
     with np.errstate(invalid="ignore"):
         apart = np.abs(action - numeric.value)
-        is_small = (apart > bar) & (apart <= LARGEST_TOLERANCE * np.abs(action))
+        is_small = (apart > bar) & (apart <= meter.model.tolerance * np.abs(action))
     status = usable_status(numeric)
     status = np.where((status == Status.OK) & is_small, Status.TOLERANCE, status)
     add_slopes(comparison, action, numeric, bar, status=status)
@@ -68,7 +68,7 @@ def transposed(meter: Meter, samples: Sequence[Sample], subject: Subject, tolera
         status = np.where(usable_status(forth) == Status.OK, usable_status(back), usable_status(forth))
         with np.errstate(invalid="ignore"):
             apart = np.abs(forth.value - back.value)
-            is_small = apart <= LARGEST_TOLERANCE * (np.abs(forth.value) + np.abs(back.value))
+            is_small = apart <= meter.model.tolerance * (np.abs(forth.value) + np.abs(back.value))
         error, bar = forth.error + back.error, np.zeros(1)
         is_off = apart > COVERAGE * error
         status = np.where((status == Status.OK) & is_small & is_off, Status.TOLERANCE, status)

@@ -13,8 +13,18 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
-from pullback.server_checks.model import Arrays, Point, Request, Slot, array_of, given_array, given_inputs
-from pullback.server_checks.sample import LARGEST_TOLERANCE, largest_of
+from pullback.server_checks.model import (
+    LARGEST_TOLERANCE,
+    NO_VARIANTS,
+    Arrays,
+    Point,
+    Request,
+    Slot,
+    array_of,
+    given_array,
+    given_inputs,
+)
+from pullback.server_checks.sample import largest_of
 
 DISPLACED, STRAINED = 0.1, 2.0**-6
 """The largest random displacements, in Å, and numbers of a strain."""
@@ -47,6 +57,8 @@ class StructureModel(ABC):
 
     one_by_one = takes_subsets = has_jvp = has_hessian = False
     is_energy = is_symmetric = True
+    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
+    changed: str | None = None
     """``is_symmetric``: whether the virial of the calculator is symmetric."""
     remark = ""
     strains: Array = SYMMETRIC

@@ -12,18 +12,22 @@ from pullback.server_checks.ase import AseModel
 from pullback.server_checks.ipi import IpiModel
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import Model
+from pullback.server_checks.of.function import Given
+from pullback.server_checks.of.target import function_model
 from pullback.server_checks.openinference import OpenInferenceModel
 from pullback.server_checks.tesseract import TesseractModel
 from pullback.server_checks.umbridge import UmBridgeModel
 
-Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi", "pullback"]
-"""The last is that of a service of ops, which checks itself; ``pullback record`` asks it to."""
-TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi)\+(.*)")
+Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi", "pullback", "numpy", "torch", "jax", "tf"]
+"""``pullback`` is that of a service of ops, which checks itself; ``pullback record`` asks it to."""
+TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi|numpy|torch|jax|tf)\+(.*)")
+FUNCTIONS = ("numpy", "torch", "jax", "tf")
+NOTHING = Given()
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
 
 
 class ServerTarget(NamedTuple):
-    """A protocol, and the URL that follows it, or of ASE a module and its function, and of i-PI an address."""
+    """A protocol, and the URL that follows it; of i-PI an address, of ASE and libraries a module and its function."""
 
     protocol: Protocol
     url: str
@@ -40,8 +44,10 @@ class ServerTarget(NamedTuple):
             return url, ""
         return root, unquote(name)
 
-    def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any]) -> Model:
+    def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any], given: Given = NOTHING) -> Model:
         """Return the model there; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
+        if self.protocol in FUNCTIONS:
+            return function_model(self.protocol, self.url, given)
         if config and self.protocol in ("tesseract", "ase"):
             what = "a Tesseract" if self.protocol == "tesseract" else "a calculator"
             raise BadArgument(f"--config: expected none, since {what} has only inputs: give all with --inputs")
@@ -71,6 +77,7 @@ def server_target(text: str) -> ServerTarget | None:
         expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
         raise BadArgument(
             f"expected a URL that begins with one of {expected}, ase+MODULE:FACTORY, ipi+unix:NAME or ipi+HOST:PORT, "
+            f"{'+, '.join(FUNCTIONS)}+MODULE:FUNCTION, "
             f"got {public(text)!r}"
         )
     return ServerTarget(cast(Protocol, found[1]), found[2])

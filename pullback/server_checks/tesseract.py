@@ -13,7 +13,9 @@ from pullback.errors import BadAnswer, BadArgument
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import (
     FREE_SIZE,
+    LARGEST_TOLERANCE,
     MAX_NUMBERS,
+    NO_VARIANTS,
     Arrays,
     Point,
     Request,
@@ -40,6 +42,8 @@ class TesseractModel:
     """A Tesseract. Its inputs and outputs have the paths of its schema as names, such as x or mesh.points."""
 
     one_by_one, takes_subsets, has_hessian, is_energy = False, True, False, False
+    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
+    changed: str | None = None
     remark = ""
 
     def __init__(self, server: JsonServer) -> None:

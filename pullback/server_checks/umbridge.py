@@ -9,8 +9,10 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.server_checks.json_server import JsonServer
 from pullback.server_checks.model import (
+    LARGEST_TOLERANCE,
     MAX_NUMBERS,
     MAX_SLOTS,
+    NO_VARIANTS,
     Arrays,
     Point,
     Request,
@@ -30,6 +32,8 @@ class UmBridgeModel:
     """A model of an UM-Bridge server. Its inputs are named x, or x0, x1, ..., and its outputs y, or y0, y1, ..."""
 
     one_by_one, takes_subsets, is_energy = True, False, False
+    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
+    changed: str | None = None
     remark = ""
 
     def __init__(self, server: JsonServer, name: str, config: Mapping[str, Any]) -> None:

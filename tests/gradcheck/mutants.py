@@ -122,7 +122,7 @@ MUTANTS = (
     ),
     Mutant("properties.py", "balance(vectors(each, rng), size)", "vectors(each, rng)", tests=SERVERS),
     Mutant("second.py", "np.ravel(each)[:MOST]", "0 * np.ravel(each)[:MOST]", tests=SERVERS),
-    Mutant("second.py", "& (apart <= LARGEST_TOLERANCE * np.abs(action))", "& False", tests=SERVERS),
+    Mutant("second.py", "& (apart <= meter.model.tolerance * np.abs(action))", "& False", tests=SERVERS),
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
     Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "low, high, *slot.kinks", ("0 at 0 in place of 1",)),

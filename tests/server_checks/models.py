@@ -10,7 +10,7 @@ from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.server_checks.checking import ServerReport
-from pullback.server_checks.model import Arrays, Point, Request, Slot, draw_inputs
+from pullback.server_checks.model import LARGEST_TOLERANCE, NO_VARIANTS, Arrays, Point, Request, Slot, draw_inputs
 from pullback.server_checks.plan import plans
 
 Jacobians = Callable[..., dict[tuple[str, str], Array]]
@@ -32,6 +32,9 @@ class FunctionModel:
     one_by_one: bool = True
     takes_subsets: bool = False
     is_energy: bool = False
+    tolerance: float = LARGEST_TOLERANCE
+    variants = NO_VARIANTS
+    changed: str | None = None
     name: str = "model"
     remark: str = ""
     calls: list[str] = field(default_factory=list)

@@ -1,0 +1,223 @@
+"""Functions of NumPy with gradients by hand, right and wrong, as their users write them."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+
+def layer(x, w, b):
+    return np.tanh(x @ w + b)
+
+
+def layer_vjp(x, w, b, dy):
+    dz = (1 - layer(x, w, b) ** 2) * dy
+    return dz @ w.T, x.T @ dz, dz.sum(axis=0)
+
+
+def layer_inputs():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 3)), rng.normal(size=(3, 2)), rng.normal(size=2)
+
+
+def rectified(x, w):
+    return np.maximum(x @ w, 0)
+
+
+def rectified_vjp(x, w, dy):
+    dz = np.where(x @ w > 0, dy, 0)
+    return dz @ w.T, x.T @ dz
+
+
+def rectified_inputs():
+    return layer_inputs()[:2]
+
+
+def energy(x):
+    return float(np.sum(x**4) / 4)
+
+
+def energy_grad(x):
+    return x**3
+
+
+def energy_hvp(x, v):
+    return 3 * x**2 * v
+
+
+def energy_inputs():
+    return [0.5, -1.25, 2.0]
+
+
+def squares(x):
+    return x**2
+
+
+def squares_jac(x):
+    return np.diag(2 * x)
+
+
+def squares_inputs():
+    return np.array([0.5, -1.25, 2.0])
+
+
+def in_dict(parameters, x):
+    return {"y": parameters["w"] * x + parameters["b"], "count": 3}
+
+
+def in_dict_vjp(parameters, x, dy):
+    return dy * x, dy, dy * parameters["w"]
+
+
+def in_dict_inputs():
+    return {"parameters": {"w": np.array([2.0, 3.0]), "b": np.array([0.5, 1.0])}, "x": np.array([0.25, 4.0])}
+
+
+def logarithm(x):
+    return np.log(x)
+
+
+def logarithm_vjp(x, dy):
+    return dy / x
+
+
+def narrow(x):
+    return x.astype(np.float32) ** 2
+
+
+def narrow_vjp(x, dy):
+    return 2 * x * dy
+
+
+def of_kind(x, kind, *, power=2):
+    return x**power if kind == "power" else x
+
+
+def of_kind_vjp(x, kind, dy):
+    return 2 * x * dy
+
+
+def of_kind_inputs():
+    return np.array([0.5, 2.0]), "power"
+
+
+# The wrong ones.
+def thrice(x):
+    return x**3
+
+
+def thrice_vjp(x, dy):
+    return 2.99 * x**2 * dy
+
+
+def kept_sign(x):
+    return np.abs(x)
+
+
+def kept_sign_vjp(x, dy):
+    return np.where(x > -10, dy, -dy)
+
+
+def hvp_twice(x):
+    return float(np.sum(x**4) / 4)
+
+
+def hvp_twice_grad(x):
+    return x**3
+
+
+def hvp_twice_hvp(x, v):
+    return 6 * x**2 * v
+
+
+def halved_in_place(x):
+    x *= 0.5
+    return x + 0
+
+
+def halved_in_place_vjp(x, dy):
+    return dy * 0.5
+
+
+def rounded_gradient(x):
+    return np.sin(x)
+
+
+def rounded_gradient_vjp(x, dy):
+    return dy * np.cos(x.astype(np.float16)).astype(x.dtype)
+
+
+def not_linear(x):
+    return np.sin(x)
+
+
+def not_linear_vjp(x, dy):
+    return np.cos(x) * dy * (1 + 0.01 * np.abs(dy))
+
+
+CALLS = SimpleNamespace(count=0)
+
+
+def drifting(x):
+    CALLS.count += 1
+    return np.sin(x) * (1 + 1e-3 * CALLS.count)
+
+
+def drifting_vjp(x, dy):
+    return np.cos(x) * dy
+
+
+def transposed(x, w):
+    return x @ w
+
+
+def transposed_vjp(x, w, dy):
+    return dy @ w, x.T @ dy
+
+
+def transposed_inputs():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
+
+
+# What cannot be checked.
+def no_gradient(x):
+    return x
+
+
+def nothing(x):
+    del x
+
+
+def nothing_vjp(x, dy):
+    return x * dy
+
+
+def whole(x):
+    return np.round(x).astype(int)
+
+
+whole_vjp = nothing_vjp
+
+
+def raising(x):
+    raise ValueError("a matrix is needed")
+
+
+raising_vjp = nothing_vjp
+
+
+def one_gradient(x, w):
+    return x * w
+
+
+def one_gradient_vjp(x, w, dy):
+    return dy * w
+
+
+def sleeping(x):
+    time.sleep(5)
+    return x
+
+
+sleeping_vjp = nothing_vjp

@@ -1,0 +1,124 @@
+"""Functions of NumPy and TensorFlow in this process: right ones pass, wrong ones fail, others say what is missing."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pullback.cli import main
+from pullback.cli.functions import given
+from pullback.errors import BadArgument
+from pullback.server_checks.of.function import Domain, Given
+from tests.server_checks.function_reports import failed, report
+
+HERE = "numpy+tests.server_checks.functions:"
+SHAPE = Given(shapes={"x": (2, 2)})
+RIGHT: dict[str, Given] = {
+    "layer": Given(),
+    "rectified": Given(),
+    "energy": Given(),
+    "squares": Given(),
+    "in_dict": Given(),
+    "of_kind": Given(),
+    "narrow": SHAPE,
+    "logarithm": Given(shapes={"x": (3,)}, domains={"x": Domain(0.0)}),
+}
+WRONG: dict[str, tuple[str, str, Given]] = {
+    "thrice": ("derivative", "0.9966667 times", SHAPE),
+    "kept_sign": ("derivative", "wrong", SHAPE),
+    "hvp_twice": ("second", "all are 2 times", SHAPE),
+    "halved_in_place": ("mutation", "writes into x", SHAPE),
+    "rounded_gradient": ("derivative", "wrong", SHAPE),
+    "not_linear": ("linearity", "vjp(2a + 3b)", SHAPE),
+    "drifting": ("determinism", "the second evaluation", SHAPE),
+    "transposed": ("derivative", "dx", Given()),
+}
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_function_passes(name: str, seed: int) -> None:
+    found = report(HERE + name, RIGHT[name], seed=seed)
+    assert found.verdict == "pass", [check.sentence for check in found.checks if check.verdict != "pass"]
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_function_fails(name: str, seed: int) -> None:
+    check, words, arguments = WRONG[name]
+    wrong = failed(report(HERE + name, arguments, seed=seed))
+    assert words in wrong.get(check, ""), wrong
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "words"),
+    [
+        ("numpy+tests.server_checks.functions", Given(), "expected numpy+MODULE:FUNCTION"),
+        ("numpy+tests.no_such:f", Given(), "cannot import tests.no_such: ModuleNotFoundError"),
+        (HERE + "no_such", Given(), "has no no_such; expected one of"),
+        (HERE + "CALLS", Given(), "expected a function"),
+        (HERE + "no_gradient", SHAPE, "expected a gradient: no_gradient_vjp, no_gradient_grad"),
+        (HERE + "nothing", SHAPE, "expected a result with floats, got none"),
+        (HERE + "whole", SHAPE, "expected a result with floats, got none"),
+        (HERE + "raising", SHAPE, "ValueError: a matrix is needed, at functions.py:"),
+        (HERE + "logarithm", SHAPE, "--domain x=0..inf"),
+        (HERE + "thrice", Given(), "--shape x=3, or --input x=[1.5,2.5], or define thrice_inputs()"),
+        (HERE + "thrice", Given(shapes={"z": (2,)}), "unknown argument 'z'; expected some of x"),
+        (HERE + "transposed", SHAPE, "missing argument 'w'"),
+        (HERE + "thrice", Given(inputs={"x": np.array([1, 2])}), "expected an argument with floats"),
+        (HERE + "thrice", Given(shapes={"x": (2,)}, vjp="other"), "expected a gradient: other"),
+        ("torch+tests.server_checks.functions:thrice", SHAPE, "No module named 'torch'"),
+    ],
+)
+def test_what_cannot_be_checked_says_what_is_missing(target: str, arguments: Given, words: str) -> None:
+    with pytest.raises(BadArgument, match=re.escape(words)):
+        report(target, arguments)
+
+
+def test_a_gradient_with_too_few_results_is_a_finding() -> None:
+    found = report(HERE + "one_gradient", Given(shapes={"x": (2,), "w": (2,)}))
+    assert "expected a gradient for each of x, w, got 1" in failed(found)["contract"]
+
+
+def test_a_function_that_does_not_return_ends_its_report_alone() -> None:
+    [check] = report(HERE + "sleeping", SHAPE, timeout=0.2, checks=["derivative"]).checks
+    assert check.verdict == "error"
+    assert "no result within 0.2 s" in check.sentence
+
+
+def test_a_narrower_dtype_is_compared_with_float64() -> None:
+    found = report(HERE + "layer", Given(dtypes=("float32", "float16")), checks=["dtypes"])
+    assert found.verdict == "pass"
+    assert {check.dtype for check in found.checks if check.check == "dtypes"} == {"float32", "float16"}
+
+
+def test_the_command_checks_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    (tmp_path / "mine.py").write_text("def f(x):\n    return x**2\n\ndef f_vjp(x, dy):\n    return 3 * x * dy\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["pullback", "check", "numpy+mine:f", "--input", "x=[1.5,-2]"])
+    assert main() == 1
+    assert "all are 1.5 times what they should be" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"inputs": ["x"]}, "--input: expected NAME=VALUE"),
+        ({"shapes": ["x=3", "x=4"]}, "once for each name"),
+        ({"shapes": ["x=a"]}, "--shape: expected sizes"),
+        ({"domains": ["x=1..0"]}, "--domain: expected LOW..HIGH"),
+        ({"domains": ["x=1"]}, "--domain: expected LOW..HIGH"),
+        ({"dtypes": ["int8"]}, "--dtype: expected some of float16"),
+    ],
+)
+def test_wrong_options_say_what_was_expected(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadArgument, match=words):
+        given(**{"inputs": None, "shapes": None, "domains": None, "dtypes": None, "vjp": None, **options})
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("right", "pass"), ("wrong", "fail")])
+def test_a_function_of_tensorflow(name: str, verdict: str) -> None:
+    found = report(f"tf+tests.server_checks.tensorflow_functions:{name}", Given(shapes={"x": (3,)}))
+    assert found.verdict == verdict, found.sentence
