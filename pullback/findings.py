@@ -8,14 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pullback.counted import counted
 
 SHOWN = ("fail", "error", "inconclusive")
 """The verdicts of the checks that a report shows one by one."""
+Counting: TypeAlias = Literal["pass", "fail"]
+"""As what an inconclusive check counts."""
 MOST = 8
 """The most places that are listed one by one."""
+
+
+def is_accepted(verdict: str, inconclusive: Counting) -> bool:
+    """Return whether a check, or an op, with this verdict is no failure: the rule of the command and of pytest."""
+    return (inconclusive if verdict == "inconclusive" else verdict) in ("pass", "skipped")
 
 
 @dataclass(frozen=True)

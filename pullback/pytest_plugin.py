@@ -41,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pullback", "checks of TensorFlow ops with custom gradients")
     group.addoption("--pullback", action="store_true", help="collect the pages of ops, with a test for each check")
     group.addoption("--pullback-seed", type=int, default=0, help="seed of the random draws of the checks")
+    group.addoption(
+        "--pullback-inconclusive", choices=["pass", "fail"], default="fail", help="as what inconclusive checks count"
+    )
     group.addoption("--pullback-strict-claims", action="store_true", help="fail for doubtful declarations of ops")
 
 
@@ -84,6 +87,8 @@ class CheckItem(pytest.Item):
         if isinstance(found, str):
             raise CheckFailed(f"{self.path.name} cannot be checked: {found}")
         self.user_properties.append(("pullback", found.provenance))
+        from pullback.findings import is_accepted  # noqa: PLC0415 - pytest loads this module in runs without a page
+
         entries = [entry for entry in found.checks if entry.check == self.name]
         verdicts = {entry.verdict for entry in entries}
         if not entries:
@@ -91,8 +96,8 @@ class CheckItem(pytest.Item):
             if ending is not None and len({entry.check for entry in found.checks}) == 1:
                 raise CheckFailed(f"not run: {ending.sentence}")
             pytest.skip(found.sentence)
-        if verdicts & {"fail", "error"} or ("inconclusive" in verdicts and "pass" not in verdicts):
-            wrong = [entry for entry in entries if entry.verdict in ("fail", "error", "inconclusive")]
+        counting = self.config.getoption("pullback_inconclusive") or "fail"
+        if wrong := [entry for entry in entries if not is_accepted(entry.verdict, counting)]:
             raise CheckFailed("\n".join([*text_of(found.op, wrong), found.provenance]))
         for entry in entries:
             if entry.note:

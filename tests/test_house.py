@@ -95,6 +95,7 @@ DEFERRED = {
     "pullback.pytest_plugin": {  # in runs of pytest without a page
         "pullback.cli.findings.lines",
         "pullback.cli.reproduction.runnable_without_service",
+        "pullback.findings.is_accepted",
         "pullback.findings.place",
         "pullback.local_checks.LocalChecks",
         "pullback.ops.load_page",

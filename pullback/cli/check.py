@@ -19,6 +19,7 @@ from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import runnable, runnable_without_service
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
+from pullback.findings import Counting
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.local_checks import LocalChecks
 from pullback.server_checks.of.function import Given
@@ -62,6 +63,7 @@ def check(
     strict_claims: Annotated[
         bool, typer.Option("--strict-claims", help="Fail for doubtful declarations, which are notes otherwise.")
     ] = False,
+    inconclusive: Annotated[Counting, typer.Option(help="As what an inconclusive op counts.")] = "fail",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -80,8 +82,9 @@ def check(
     check the forces and the stress of the calculator that the function returns; with ipi+unix:NAME or ipi+HOST:PORT,
     those of the driver of i-PI that connects there, for the structure in --config @structure.json.
 
-    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable or inconclusive, or a check cannot run, breaks
-    off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far, and exits with 130.
+    Exits with 1 if a gradient is wrong, with 2 if an op is unavailable, or inconclusive without --inconclusive pass, or
+    a check cannot run, breaks off or runs out of time, else with 0. Ctrl-C prints and writes what was checked so far,
+    and exits with 130.
     """
     out = console(sys.stderr if STDOUT in (json, junit, html) else None)
     servers = server_targets(ops or ())
@@ -134,7 +137,7 @@ def check(
             else runnable(events, None if servers else url or ctx.obj)
         )
         with closing(pasted) as found:
-            outcome = follow(out, found, quiet=quiet)
+            outcome = follow(out, found, quiet=quiet, inconclusive=inconclusive)
         if outcome.lost is not None:
             raise outcome.lost
         if not quiet:

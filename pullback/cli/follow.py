@@ -14,6 +14,7 @@ from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
 from pullback.counted import counted
 from pullback.errors import PullbackError
+from pullback.findings import Counting, is_accepted
 from pullback.reports import Event, Progress, Report, Start, Summary
 
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
@@ -35,6 +36,7 @@ class Outcome:
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
     summary: Summary | None = None
     ops: Sequence[str] = ()
+    inconclusive: Counting = "fail"
     is_interrupted: bool = False
     lost: PullbackError | None = None
     """Why the events ended early."""
@@ -46,18 +48,19 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all requested ops are available, and all checks have run and compared enough, without a fault."""
+        """Whether all requested ops are available, and all checks have run and, if that counts, compared enough."""
         return not self.unavailable and not any(
-            report.unfinished or report.count("error") or report.verdict == "inconclusive" for report in self.reports
+            report.unfinished or report.count("error") or not is_accepted(report.verdict, self.inconclusive)
+            for report in self.reports
         )
 
 
-def follow(out: Console, events: Iterable[Event], *, quiet: bool = False) -> Outcome:
+def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, inconclusive: Counting = "fail") -> Outcome:
     """Read all events, show the progress, and print the results as they come.
 
     Ctrl-C ends the reading, and so does an error after the first report, which is then in ``Outcome.lost``.
     """
-    outcome = Outcome()
+    outcome = Outcome(inconclusive=inconclusive)
     shows_progress = out.is_terminal and not quiet
     try:
         if shows_progress:

@@ -5,15 +5,15 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
 from pullback.cli import findings
-from pullback.findings import Check, place
+from pullback.findings import Check, Counting, is_accepted, place
 from pullback.reports import Report
 
 # The characters that XML 1.0 cannot represent, escaped or not.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report], unavailable: Mapping[str, str]) -> bytes:
-    """Return the reports as a document; inconclusive and skipped checks count as skipped.
+def junit(reports: Sequence[Report], unavailable: Mapping[str, str], inconclusive: Counting = "fail") -> bytes:
+    """Return the reports as a document; inconclusive checks are failures, or skipped if they count as ``pass``.
 
     An unavailable op, which ``unavailable`` maps to its reason, is a testsuite with one error.
     """
@@ -22,7 +22,7 @@ def junit(reports: Sequence[Report], unavailable: Mapping[str, str]) -> bytes:
         suite = ET.SubElement(root, "testsuite", name=_text(report.op))
         if report.origin:
             suite.append(_properties(report))
-        suite.extend(_case(report.op, check) for check in report.checks)
+        suite.extend(_case(report.op, check, inconclusive) for check in report.checks)
         suite.attrib.update(_counts(suite, report.seconds))
     for op, reason in unavailable.items():
         suite = ET.SubElement(root, "testsuite", name=_text(op))
@@ -45,10 +45,11 @@ def _properties(report: Report) -> ET.Element:
     return properties
 
 
-def _case(op: str, check: Check) -> ET.Element:
+def _case(op: str, check: Check, inconclusive: Counting) -> ET.Element:
     case = _testcase(op, place(check), check.seconds)
     if check.verdict != "pass":
-        kind = {"fail": "failure", "error": "error"}.get(check.verdict, "skipped")
+        kind = "skipped" if is_accepted(check.verdict, inconclusive) else "failure"
+        kind = "error" if check.verdict == "error" else kind
         message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
         ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(findings.lines(check))) or None
     elif check.note:

@@ -28,7 +28,7 @@ def as_json(outcome: Outcome) -> str:
 
 def as_junit(outcome: Outcome) -> str:
     """Return all reports as JUnit XML."""
-    return junit(outcome.reports, outcome.unavailable).decode() + "\n"
+    return junit(outcome.reports, outcome.unavailable, outcome.inconclusive).decode() + "\n"
 
 
 def as_html(outcome: Outcome) -> str:

@@ -42,6 +42,40 @@ def test_the_checks_are_those_of_the_service() -> None:
     assert list(pytest_plugin.CHECKS) == [name for name in CHECKS if name not in HIGHER_ORDER]
 
 
+NOISY = '''"""A hash of x, whose derivative nothing measures."""
+
+import tensorflow as tf
+
+from pullback.ops import Claim, Example, Input, Op, Output, custom_gradient
+
+OP = Op(
+    name="noisy",
+    summary="x and a hash",
+    doc=__doc__,
+    function=custom_gradient(lambda x: x + tf.math.floormod(tf.sin(x * 1e9) * 1e5, 1.0), lambda x, dy: dy),
+    inputs=(Input("x", dtypes=("float64",)),),
+    outputs=(Output("y", dtypes=("float64",)),),
+    source="none",
+    claim=lambda attrs: Claim(second=None),
+    examples=(Example("one", {"x": [0.5, 1.5]}),),
+)
+'''
+
+
+@pytest.mark.parametrize(("counting", "status", "of_pytest"), [("fail", 2, 1), ("pass", 0, 0)])
+def test_the_command_and_the_plugin_count_inconclusive_checks_alike(
+    here, folder, counting: str, status: int, of_pytest: int
+) -> None:
+    (folder / "noisy.py").write_text(NOISY)
+    ran = here("pullback", "check", "noisy.py", "--check", "derivative", "--inconclusive", counting)
+    assert ran.code == status, ran.out + ran.error
+    assert "1 inconclusive" in ran.out
+    plugin = ("--pullback-inconclusive", counting, "-k", "derivative", *QUIET)
+    ran = here("pytest", "--pullback", "noisy.py", *plugin)
+    assert ran.code == of_pytest, ran.out
+    assert (counting == "pass") == ("INCONCLUSIVE noisy derivative" not in ran.out)
+
+
 @pytest.mark.thorough
 def test_a_test_for_each_op_and_check_in_a_worker(here) -> None:
     ran = here("pytest", "--pullback", "my_ops/", *QUIET, "-k", "derivative or value or test_the_op", "-n", "1", "-rfp")

@@ -9,7 +9,7 @@ from tests.client.documents import BROKEN, FAILING, LATE, PASSING, SETTING, chec
 
 def test_junit_can_be_parsed() -> None:
     odd = report("odd", check("fail", sentence="\x00\x1b < ]]> & \ud800"), check("inconclusive"), check(note=True))
-    root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)], {}))
+    root = ET.fromstring(junit([reports.report(document) for document in (PASSING, FAILING, odd)], {}, "pass"))
     assert root.attrib == {"name": "pullback", "tests": "8", "failures": "3", "errors": "0", "skipped": "2"} | {
         "time": root.attrib["time"]
     }
@@ -23,6 +23,12 @@ def test_junit_can_be_parsed() -> None:
     assert root[2][1][0].attrib["message"].startswith("inconclusive: ")
     assert str(root[2][2][0].text).startswith("note: dy/dx: pass")
     assert {case.attrib["classname"] for case in root[0]} == {"pullback.square"}
+
+
+def test_inconclusive_checks_are_failures_unless_they_count_as_passed() -> None:
+    kinky = [reports.report(report("kinky", check("inconclusive")))]
+    for counting, tag in (("fail", "failure"), ("pass", "skipped")):
+        assert [each.tag for each in ET.fromstring(junit(kinky, {}, counting))[0][0]] == [tag]
 
 
 def test_junit_has_what_the_op_was_checked_with() -> None:
