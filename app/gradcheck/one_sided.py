@@ -119,9 +119,11 @@ def _at_distance(
         for name, weight in objective.weights.items():
             weights = np.ravel(np.asarray(weight, np.float64))
             terms = np.asarray(values[name], np.float64).reshape(len(directions), len(moves), -1) * weights
-            # The bounds are those of the op: the values of a surrogate may be larger, and round too.
+            # The bounds are those of the op: the values of a surrogate may be larger, and round too. A gradient in a
+            # parameter may have a narrower dtype than the others.
             sizes = np.max(np.abs(terms), axis=1, where=np.isfinite(terms), initial=0.0)
-            rounds = np.fmax(np.ravel(objective.bounds[name]) * np.abs(weights), rounding.eps(objective.dtype) * sizes)
+            eps = max(map(rounding.eps, (objective.dtype, values[name].dtype.name)))
+            rounds = np.fmax(np.ravel(objective.bounds[name]) * np.abs(weights), eps * sizes)
             hull = _hull(terms, first, rounds, is_complex=name in sample.point.spec.outputs.pairs)
             parts = (*hull, rounds / (first * STEPS[-1]))
             for total, part in zip((low, high, error, noise), parts, strict=True):
