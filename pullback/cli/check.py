@@ -63,7 +63,9 @@ def check(
     strict_claims: Annotated[
         bool, typer.Option("--strict-claims", help="Fail for doubtful declarations, which are notes otherwise.")
     ] = False,
-    inconclusive: Annotated[Counting, typer.Option(help="As what an inconclusive op counts.")] = "fail",
+    inconclusive: Annotated[
+        Counting, typer.Option(help="As what an inconclusive op counts: pass or fail.", metavar="<how>")
+    ] = "fail",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")] = False,
     url: Url = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
