@@ -23,6 +23,8 @@ from tests.http.loop_turns import MeasuredService
 LIMIT_S = 0.012
 # A thread asks for the interpreter's lock after 5 ms, and of several that compute any may get it first.
 LOCK_LIMIT_S = 0.04
+# In how many services a request must be slow.
+SERVICES = 3
 # The most characters of a large JSON body, and the numbers of a large binary one.
 LARGE, NUMBERS = 3 << 20, 1 << 20
 Request = tuple[str, dict[str, Any]]
@@ -339,8 +341,10 @@ def service(tmp_path: Path) -> Iterator[Callable[[], MeasuredService]]:
 
 @pytest.mark.slow
 def test_no_request_holds_the_event_loop(service: Callable[[], MeasuredService]) -> None:
-    slow = slow_turns(service())
-    if slow:
-        # The garbage collector may run in any turn. What a request does is as slow in another service.
+    slow: dict[str, str] | None = None
+    # The garbage collector may run in any turn, or other tests. What a request does is as slow in another service.
+    for _ in range(SERVICES):
         slow = slow_turns(service(), slow)
+        if not slow:
+            return
     assert not slow
