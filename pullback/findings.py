@@ -21,7 +21,7 @@ MOST = 8
 
 
 def is_accepted(verdict: str, inconclusive: Counting) -> bool:
-    """Return whether a check, or an op, with this verdict is no failure: the rule of the command and of pytest."""
+    """Return whether a check, or an op, with this verdict passes, for the command and for the plugin of pytest."""
     return (inconclusive if verdict == "inconclusive" else verdict) in ("pass", "skipped")
 
 

@@ -1,4 +1,4 @@
-"""A service that is measured: how long it answers nobody else, in a turn of its event loop or for Python's lock."""
+"""A service that measures its longest turn of the event loop, and the longest wait for the interpreter's lock."""
 
 import asyncio
 import gc

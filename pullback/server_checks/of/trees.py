@@ -9,7 +9,7 @@ Tree: TypeAlias = Any
 
 
 def flatten(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree: what is no dict, list or tuple. ``name`` is that of the tree."""
+    """Yield the leaves of a tree by name. A leaf is anything but a dict, list or tuple; ``name`` is the tree's."""
     for key, child in _children(tree):
         yield from flatten(child, f"{name}.{key}" if name else key)
     if not isinstance(tree, Mapping | list | tuple):
