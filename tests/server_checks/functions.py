@@ -147,6 +147,14 @@ def rounded_gradient_vjp(x, dy):
     return dy * np.cos(x.astype(np.float16)).astype(x.dtype)
 
 
+def wrong_in_float32(x):
+    return np.sin(x)
+
+
+def wrong_in_float32_vjp(x, dy):
+    return np.cos(x) * dy * (1.01 if x.dtype == np.float32 else 1)
+
+
 def not_linear(x):
     return np.sin(x)
 

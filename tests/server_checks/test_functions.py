@@ -32,6 +32,7 @@ WRONG: dict[str, tuple[str, str, Given]] = {
     "halved_in_place": ("mutation", "writes into x", SHAPE),
     "rounded_gradient": ("derivative", "wrong", SHAPE),
     "not_linear": ("linearity", "vjp(2a + 3b)", SHAPE),
+    "wrong_in_float32": ("dtypes", "dx in float32", Given(shapes={"x": (2, 2)}, dtypes=("float32",))),
     "drifting": ("determinism", "the second evaluation", SHAPE),
     "transposed": ("derivative", "dx", Given()),
 }
