@@ -133,11 +133,19 @@ def _check_state(point: Point) -> None:
             point.op.name,
             TRACED_S,
         )
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        _end(thread)
     elif isinstance(found[0], StateFault):
         raise ValueError(str(found[0])) from found[0]
     elif found[0] is not None:
         raise found[0]
+
+
+def _end(thread: threading.Thread) -> None:
+    """Raise ``SystemExit`` in a thread; several times, because Python drops one that arrives in a destructor."""
+    for _ in range(5):
+        if thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+            thread.join(0.05)
 
 
 def _state_fault(point: Point) -> StateFault | None:
