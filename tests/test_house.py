@@ -102,8 +102,8 @@ DEFERRED = {
         "pullback.reports.Report",
         "pullback.reports.Start",
     },
-    "pullback.server_checks.ase": {"*"},  # the calculator of the user
-    "pullback.server_checks.of.target": {"*"},  # the function of the user, and its library
+    "pullback.gradcheck.of.ase": {"*"},  # the calculator of the user
+    "pullback.gradcheck.of.named": {"*"},  # the function of the user, and its library
     "pullback.sparse": {"scipy.sparse"},
     "pullback.torch": {"ml_dtypes"},
 }
@@ -284,7 +284,7 @@ def tensorflow_stays_inside(modules: Modules) -> list[str]:
         "pullback",
     )
     # These modules are for users who have TensorFlow; no other module imports them.
-    exempt = ("pullback.tensorflow", "pullback.server_checks.of.tensorflow")
+    exempt = ("pullback.tensorflow", "pullback.gradcheck.of.tensorflow")
     return breaches(
         modules,
         lambda m: within(m, places) and not within(m, (*exempt, VOCABULARY)),

@@ -21,8 +21,8 @@ from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
 from pullback.findings import Counting
 from pullback.gradcheck.number_comparison import Tolerances
+from pullback.gradcheck.of.local import Given
 from pullback.local_checks import LocalChecks
-from pullback.server_checks.of.function import Given
 
 
 def check(

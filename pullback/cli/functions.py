@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.cli.values import number, tensor
 from pullback.errors import BadArgument
-from pullback.server_checks.of.function import Domain, Given
+from pullback.gradcheck.of.local import Domain, Given
 
 T = TypeVar("T")
 

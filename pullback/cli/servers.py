@@ -8,15 +8,15 @@ from rich.console import Console
 from pullback.cli.console import styled
 from pullback.cli.values import attribute
 from pullback.errors import BadArgument
+from pullback.gradcheck.events import TargetOptions, check_targets
+from pullback.gradcheck.function import as_object
 from pullback.gradcheck.number_comparison import Tolerances
+from pullback.gradcheck.of.local import Given
+from pullback.gradcheck.targets import FUNCTIONS, Target, server_target
 from pullback.reports import Event, Report
-from pullback.server_checks.events import ServerOptions, check_servers
-from pullback.server_checks.model import as_object
-from pullback.server_checks.of.function import Given
-from pullback.server_checks.targets import FUNCTIONS, ServerTarget, server_target
 
 
-def server_targets(names: Sequence[str]) -> list[ServerTarget]:
+def server_targets(names: Sequence[str]) -> list[Target]:
     """Return the servers that the arguments of ``pullback check`` name, none if they name none.
 
     Raises ``BadArgument`` for servers among ops.
@@ -30,7 +30,7 @@ def server_targets(names: Sequence[str]) -> list[ServerTarget]:
 
 
 def events_of(
-    servers: Sequence[ServerTarget],
+    servers: Sequence[Target],
     *,
     of_ops: Mapping[str, Any],
     inputs: Sequence[str],
@@ -52,9 +52,9 @@ def events_of(
     parameters = as_object({} if config is None else attribute("--config", config, None))
     if parameters is None:
         raise BadArgument(f"--config: expected a JSON object, got {config!r}")
-    return check_servers(
+    return check_targets(
         servers,
-        ServerOptions(
+        TargetOptions(
             checks=checks,
             seed=seed,
             budget=budget,

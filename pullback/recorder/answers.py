@@ -13,14 +13,14 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer
 from pullback.gradcheck import floats
+from pullback.gradcheck.calls import Requests
+from pullback.gradcheck.function import Request, as_object, elements, member
 from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.of.openinference import DTYPES
+from pullback.gradcheck.of.tesseract import decoded, encoded
+from pullback.gradcheck.sample import ROUNDINGS, largest_of
 from pullback.gradcheck.verdict import Finding
 from pullback.recorder.repeats import arrays
-from pullback.server_checks.model import Request, as_object, elements, member
-from pullback.server_checks.openinference import DTYPES
-from pullback.server_checks.reproduction import Requests
-from pullback.server_checks.sample import ROUNDINGS, largest_of
-from pullback.server_checks.tesseract import decoded, encoded
 
 CHECK = "answer"
 PAIRS = 3

@@ -19,18 +19,18 @@ import numpy as np
 from pullback.client import Client
 from pullback.errors import BadArgument, PullbackError
 from pullback.gradcheck import floats
+from pullback.gradcheck.function import Function, Point
 from pullback.gradcheck.number_comparison import Tolerances
+from pullback.gradcheck.of.json_server import JsonServer
+from pullback.gradcheck.of.openinference import OpenInferenceModel
+from pullback.gradcheck.plan import LEAST, plans
+from pullback.gradcheck.report import FunctionReport
+from pullback.gradcheck.targets import Protocol, Target
 from pullback.gradcheck.verdict import Finding
 from pullback.recorder.answers import REQUESTS, parts_of
 from pullback.recorder.evaluations import RECORDED, Input, input_of
 from pullback.recorder.op_checks import check_op
 from pullback.recorder.replies import Reply
-from pullback.server_checks.checking import ServerReport
-from pullback.server_checks.json_server import JsonServer
-from pullback.server_checks.model import Model, Point
-from pullback.server_checks.openinference import OpenInferenceModel
-from pullback.server_checks.plan import LEAST, plans
-from pullback.server_checks.targets import Protocol, ServerTarget
 
 Document = dict[str, Any]
 LOWEST = 19
@@ -78,7 +78,7 @@ class Checker:
     relative: float
     timeout: float
     opened: ExitStack
-    _models: dict[str, Model] = field(default_factory=dict[str, Model])
+    _models: dict[str, Function] = field(default_factory=dict[str, Function])
     _inputs: set[str] = field(default_factory=set[str])
     _server: JsonServer | None = None
     _service: Client | None = None
@@ -143,7 +143,7 @@ class Checker:
     def _protocol(self) -> Protocol:
         return next(each for each in RECORDED if each == self.protocol)
 
-    def _model(self, name: str, config: Any) -> Model:
+    def _model(self, name: str, config: Any) -> Function:
         """Return a model, which is asked for its sizes once for each of its configs."""
         key = json.dumps([name, config], sort_keys=True)
         if key not in self._models:
@@ -154,8 +154,8 @@ class Checker:
                 raise Unusable(str(error)) from error
         return self._models[key]
 
-    def _target(self, name: str) -> ServerTarget:
-        return ServerTarget(self._protocol, f"{self.root}/{quote(name, safe='')}" if name else self.root)
+    def _target(self, name: str) -> Target:
+        return Target(self._protocol, f"{self.root}/{quote(name, safe='')}" if name else self.root)
 
     def _reply(self, path: str, content: Any, answer: str) -> Reply:
         if self._server is None:
@@ -163,14 +163,14 @@ class Checker:
         return Reply(self.protocol, self._server, path, content, answer, self._tolerances, ask)
 
     def _report(
-        self, name: str, model: Model, points: Sequence[Point], config: Any, parts: Sequence[Any]
-    ) -> ServerReport:
+        self, name: str, model: Function, points: Sequence[Point], config: Any, parts: Sequence[Any]
+    ) -> FunctionReport:
         budget = self.budget - 1 - len(parts)
         plan, _ = next(plans(model, budget, None, 1))
-        return ServerReport(
+        return FunctionReport(
             target=str(self._target(name)),
             protocol=self.protocol,
-            model=model,
+            function=model,
             points=points,
             are_given=True,
             plan=plan,
@@ -182,7 +182,7 @@ class Checker:
             config=config,
         )
 
-    def _parts(self, model: Model, path: str, content: Any) -> list[Any]:
+    def _parts(self, model: Function, path: str, content: Any) -> list[Any]:
         """Return the parts of a request for a derivative, none for others, or if the budget does not allow them."""
         if self.budget < LEAST + 1 + REQUESTS:
             return []
@@ -192,7 +192,7 @@ class Checker:
         except (ValueError, TypeError, PullbackError):
             return []  # the server answered it, but not as these checks ask
 
-    def _run(self, report: ServerReport, reply: Reply | None, parts: Sequence[Any]) -> Document:
+    def _run(self, report: FunctionReport, reply: Reply | None, parts: Sequence[Any]) -> Document:
         """Ask the request again, run the checks at its inputs, and judge its answer."""
         others = 0
         if reply is not None:
@@ -204,12 +204,12 @@ class Checker:
             report.fail(error)
         if reply is not None and parts:
             others += len(parts)
-            slots = (*report.model.inputs, *report.model.outputs)
+            slots = (*report.function.inputs, *report.function.outputs)
             self._add(report, lambda: reply.judge(parts, max((slot.dtype for slot in slots), key=floats.eps)))
         document = report.document()
         return {**document, "evaluations": document["evaluations"] + others}
 
-    def _add(self, report: ServerReport, check: Callable[[], Finding]) -> None:
+    def _add(self, report: FunctionReport, check: Callable[[], Finding]) -> None:
         began = time.perf_counter()
         finding = check()
         report.entries.append(finding.entry(report.config, seconds=round(time.perf_counter() - began, 6)))

@@ -7,10 +7,10 @@ from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass, field
 from typing import Any
 
+from pullback.gradcheck.plan import LEAST
 from pullback.recorder.merging import Checked, Recorded
 from pullback.recorder.pace import Pace
 from pullback.recorder.reservoir import Reservoir, Reservoirs, Sample
-from pullback.server_checks.plan import LEAST
 
 LONGEST_LINE = 64 << 20
 LOOK_S = 0.05

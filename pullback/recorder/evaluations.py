@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from pullback.errors import BadAnswer
-from pullback.server_checks.model import as_object, elements, member
-from pullback.server_checks.targets import PROTOCOLS, Protocol, ServerTarget, server_target
+from pullback.gradcheck.function import as_object, elements, member
+from pullback.gradcheck.targets import PROTOCOLS, Protocol, Target, server_target
 
 KEY, VALUE = b'"name"', re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*")')
 MAX_PARSED = 1 << 20
@@ -33,13 +33,13 @@ class Input(NamedTuple):
     config: Mapping[str, Any]
 
 
-def recorded_target(text: str) -> ServerTarget | None:
+def recorded_target(text: str) -> Target | None:
     """Return the server that a text names, as in ``pullback check``, or a service: ``pullback+http://host:8000/op``.
 
     Raises ``BadArgument`` for an unknown protocol.
     """
     protocol, _, url = text.partition("+")
-    return ServerTarget("pullback", url) if protocol == "pullback" and "://" in url else server_target(text)
+    return Target("pullback", url) if protocol == "pullback" and "://" in url else server_target(text)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pullback.bodies import Body
 from pullback.calls import JSON, Call, op_path
 from pullback.client import Client
 from pullback.errors import BadArgument
+from pullback.gradcheck.function import as_object, shown
 from pullback.gradcheck.number_comparison import Tolerances
-from pullback.server_checks.model import as_object, shown
 
 Document = dict[str, Any]
 CHECKS = ("contract", "value", "derivative")

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from pullback.addresses import Address, public
 from pullback.errors import BadArgument
+from pullback.gradcheck.events import summary
+from pullback.gradcheck.plan import LEAST
+from pullback.gradcheck.targets import Target
 from pullback.recorder.checks import Checks, CheckSettings
 from pullback.recorder.evaluations import RECORDED, Evaluations
 from pullback.recorder.messages import Exchange
@@ -18,9 +21,6 @@ from pullback.recorder.pace import Pace
 from pullback.recorder.relay import Traffic
 from pullback.recorder.reservoir import Reservoirs
 from pullback.reports import Event, Report, Start, report
-from pullback.server_checks.events import summary
-from pullback.server_checks.plan import LEAST
-from pullback.server_checks.targets import ServerTarget
 from pullback.urls import Url
 
 MOST_CONNECTIONS = 256
@@ -52,7 +52,7 @@ class RecordOptions:
 class Recording:
     """The recording of a server: its ``events`` after ``run``."""
 
-    target: ServerTarget
+    target: Target
     options: RecordOptions
     command: Sequence[str]
     announce: Callable[[str], None]

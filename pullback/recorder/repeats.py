@@ -7,11 +7,11 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadArgument
+from pullback.gradcheck.function import LARGEST_TOLERANCE, as_object
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.of.tesseract import ENCODED, decoded
+from pullback.gradcheck.sample import largest_of
 from pullback.gradcheck.verdict import Finding, Subject
-from pullback.server_checks.model import LARGEST_TOLERANCE, as_object
-from pullback.server_checks.sample import largest_of
-from pullback.server_checks.tesseract import ENCODED, decoded
 
 CHECK = "repeat"
 MAX_DEPTH = 32

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pullback.errors import BadAnswer, PullbackError
+from pullback.gradcheck.function import Request
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.of.json_server import JsonServer
 from pullback.gradcheck.verdict import Finding, Subject
 from pullback.recorder import answers, repeats
 from pullback.recorder.answers import answered
 from pullback.recorder.repeats import repeated
-from pullback.server_checks.json_server import JsonServer
-from pullback.server_checks.model import Request
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ def test_the_client_works_without_httpx(python, service) -> None:
     program = f"""
 import asyncio, sys
 sys.modules |= dict.fromkeys(["httpx", "httpcore"])
-import pullback, pullback.cli, pullback.remotes, pullback.server_checks.events
+import pullback, pullback.cli, pullback.remotes, pullback.gradcheck.events
 options = dict(ops=["square"], checks=["value"], dtypes=["float64"], modes=["graph"])
 with pullback.Client({service.url!r}) as client:
     print(client.op("square").forward([3.0]).outputs["y"].tolist(), type(list(client.checks(**options))[-1]).__name__)

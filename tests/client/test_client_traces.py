@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 import pullback
-from pullback.server_checks.json_server import JsonServer
+from pullback.gradcheck.of.json_server import JsonServer
 from tests.client import documents
 from tests.client.both_clients import CLIENTS
 from tests.client.conftest import ROOT, client_environment

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback.server_checks.targets import server_target
+from pullback.gradcheck.targets import server_target
 from tests.complex_numbers.pages import draw
 
 SIZES = [3, 5000]  # the larger one travels in safetensors, where this has the dtype

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pullback.server_checks.of.function import Given
+from pullback.gradcheck.of.local import Given
 from tests.frameworks import functions_of_torch
 from tests.server_checks.function_reports import failed, report
 

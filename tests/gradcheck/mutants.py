@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("pullback/gradcheck", "pullback/gradcheck/checks", "app/gradcheck", "app/autodiff")
 COPIED = ("app", "ops", "pullback", "tests", "pyproject.toml")
 SHOWN = ("MISSED", "UNDESERVED", "FAILED")
 # The exit statuses of tests that ran: none failed, or some did.
@@ -52,9 +53,9 @@ class Mutant:
     tests: tuple[str, ...] = ()
 
     def path(self, root: Path) -> Path:
-        """Return the path of the module in a copy of this repository."""
-        packages = ("pullback/gradcheck", "app/gradcheck", "app/autodiff", "pullback/server_checks")
-        return next(path for package in packages if (path := root / package / self.module).exists())
+        """Return the path of the module in a copy of this repository: the first of this name that has the code."""
+        paths = [path for package in PACKAGES if (path := root / package / self.module).exists()]
+        return next((path for path in paths if self.before in path.read_text()), paths[0])
 
     def broken(self, code: str) -> str:
         """Return the module's code with the change; raise ``ValueError`` if it cannot be made in exactly one place."""
@@ -122,7 +123,7 @@ MUTANTS = (
     ),
     Mutant("properties.py", "balance(vectors(each, rng), size)", "vectors(each, rng)", tests=SERVERS),
     Mutant("second.py", "np.ravel(each)[:MOST]", "0 * np.ravel(each)[:MOST]", tests=SERVERS),
-    Mutant("second.py", "& (apart <= meter.model.tolerance * np.abs(action))", "& False", tests=SERVERS),
+    Mutant("second.py", "& (apart <= meter.function.tolerance * np.abs(action))", "& False", tests=SERVERS),
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
     Mutant("points.py", "0.0, -0.0, low, high, *slot.kinks", "low, high, *slot.kinks", ("0 at 0 in place of 1",)),

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
+from pullback.gradcheck.function import Request
 from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.sample import largest_of
 from pullback.gradcheck.verdict import Finding, Subject
 from pullback.recorder.answers import CHECK, REQUESTS, answered, parts_of
-from pullback.server_checks.model import Request
-from pullback.server_checks.sample import largest_of
 from tests.recorder.test_record_repeats import encoded
 
 J = np.array([[1.0, 2.0, -0.5], [0.25, -3.0, 0.125]])

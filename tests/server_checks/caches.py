@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.server_checks.model import Arrays, Point, Request
+from pullback.gradcheck.function import Arrays, Point, Request
 from tests.server_checks.models import FunctionModel
 
 Key = Callable[[Array], Hashable]

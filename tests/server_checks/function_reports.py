@@ -2,17 +2,17 @@
 
 from typing import Any
 
+from pullback.gradcheck.events import TargetOptions, check_targets
+from pullback.gradcheck.of.local import Given
+from pullback.gradcheck.targets import server_target
 from pullback.reports import Report, Start
-from pullback.server_checks.events import ServerOptions, check_servers
-from pullback.server_checks.of.function import Given
-from pullback.server_checks.targets import server_target
 
 
 def report(target: str, given: Given | None = None, **options: Any) -> Report:
     """Return the report on a function; raise ``AssertionError`` with the reason if it cannot be checked."""
     found = server_target(target)
     assert found is not None
-    for event in check_servers([found], ServerOptions(given=given or Given(), **options)):
+    for event in check_targets([found], TargetOptions(given=given or Given(), **options)):
         assert not isinstance(event, Start) or not event.unavailable, event
         if isinstance(event, Report):
             return event

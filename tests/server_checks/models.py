@@ -8,10 +8,10 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
+from pullback.gradcheck.function import LARGEST_TOLERANCE, NO_VARIANTS, Arrays, Point, Request, Slot, draw_inputs
 from pullback.gradcheck.number_comparison import Tolerances
-from pullback.server_checks.checking import ServerReport
-from pullback.server_checks.model import LARGEST_TOLERANCE, NO_VARIANTS, Arrays, Point, Request, Slot, draw_inputs
-from pullback.server_checks.plan import plans
+from pullback.gradcheck.plan import plans
+from pullback.gradcheck.report import FunctionReport
 
 Jacobians = Callable[..., dict[tuple[str, str], Array]]
 
@@ -156,10 +156,10 @@ def check(model: FunctionModel, budget: int = 1000, seed: int = 0, given: Sequen
     """Return the report on a model."""
     points = model.points(given, 3, np.random.default_rng(seed))
     plan, count = next(plans(model, budget, None, len(given)))
-    report = ServerReport(
+    report = FunctionReport(
         target="model",
         protocol="umbridge",
-        model=model,
+        function=model,
         points=points[:count],
         are_given=bool(given),
         plan=plan,

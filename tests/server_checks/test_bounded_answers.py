@@ -12,8 +12,8 @@ import pytest
 
 from pullback.cli import main
 from pullback.errors import BadAnswer, TimedOut
-from pullback.server_checks.json_server import JsonServer
-from pullback.server_checks.model import MAX_SLOTS
+from pullback.gradcheck.function import MAX_SLOTS
+from pullback.gradcheck.of.json_server import JsonServer
 from tests.client.raw_servers import RawServer
 from tests.server_checks.http_servers import served, umbridge
 

@@ -118,7 +118,7 @@ def test_the_second_point_of_the_user_is_not_left_out(run) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_asked_again_and_never_blamed(run, monkeypatch, status) -> None:
-    monkeypatch.setattr("pullback.server_checks.json_server.PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr("pullback.gradcheck.of.json_server.PAUSES_S", (0.01, 0.01))
     count = 0
 
     def busy(body, every: int):
@@ -134,7 +134,7 @@ def test_a_busy_server_is_asked_again_and_never_blamed(run, monkeypatch, status)
 
 
 def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
-    monkeypatch.setattr("pullback.server_checks.json_server.MAX_BYTES", 1000)
+    monkeypatch.setattr("pullback.gradcheck.of.json_server.MAX_BYTES", 1000)
     with served(umbridge(Gradient={"output": [1.0] * 1000})) as url:
         assert "expected at most 0 MiB, got more" in run(f"umbridge+{url}/square")[1]
     with served(umbridge(Evaluate=slowly(umbridge()["/Evaluate"], 1.0))) as url:

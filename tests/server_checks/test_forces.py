@@ -8,9 +8,9 @@ import pytest
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
-from pullback.server_checks.ase import AseModel, factory
-from pullback.server_checks.model import Point
-from pullback.server_checks.structures import SYMMETRIC, VOIGT, Numbers, StructureModel, strains_within
+from pullback.gradcheck.function import Point
+from pullback.gradcheck.of.ase import AseModel, factory
+from pullback.gradcheck.of.structures import SYMMETRIC, VOIGT, Numbers, StructureModel, strains_within
 from tests.server_checks.models import check, failed
 
 SITES = 1.2 * np.array([[0, 0, 0], [1, 0.2, 0], [0.1, 1, 0.3], [0, 0.2, 1]])
@@ -196,7 +196,7 @@ class Slab:
 def test_the_stress_is_checked_in_the_directions_that_repeat(pbc: tuple[bool, bool, bool], monkeypatch) -> None:
     def of(*arguments: Any, **how: Any) -> AseModel:
         monkeypatch.setattr(
-            "pullback.server_checks.ase.factory", lambda target: lambda: Slab(cell, pbc, *arguments, **how)
+            "pullback.gradcheck.of.ase.factory", lambda target: lambda: Slab(cell, pbc, *arguments, **how)
         )
         return CountedAse("slabs:slab")
 

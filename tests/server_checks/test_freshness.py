@@ -8,7 +8,7 @@ import pytest
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.server_checks.model import Arrays, Point, Slot
+from pullback.gradcheck.function import Arrays, Point, Slot
 from tests.server_checks.caches import Caching, Key, narrowed, rounded
 from tests.server_checks.models import PRODUCTS, QUARTIC, FunctionModel, check, failed, solver
 

@@ -10,7 +10,7 @@ import pytest
 from pullback.cli import main
 from pullback.cli.functions import given
 from pullback.errors import BadArgument
-from pullback.server_checks.of.function import Domain, Given
+from pullback.gradcheck.of.local import Domain, Given
 from tests.server_checks.function_reports import failed, report
 
 HERE = "numpy+tests.server_checks.functions:"

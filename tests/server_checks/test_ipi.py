@@ -10,9 +10,9 @@ import pytest
 
 from pullback.dtypes import Array
 from pullback.errors import BadArgument
+from pullback.gradcheck.events import TargetOptions, check_targets
+from pullback.gradcheck.targets import server_target
 from pullback.reports import Report, Start
-from pullback.server_checks.events import ServerOptions, check_servers
-from pullback.server_checks.targets import server_target
 from tests.ipi_peers import Compute, answer, driver
 
 STRUCTURE = {
@@ -58,9 +58,9 @@ def check(path: Path, work: Any, budget: int = 300, structure: Any = STRUCTURE, 
     """Return the start and the report of the checks of a driver."""
     target = server_target(f"ipi+unix:{path}")
     assert target is not None
-    options = ServerOptions(budget=budget, config=structure, timeout=timeout)
+    options = TargetOptions(budget=budget, config=structure, timeout=timeout)
     with driver(str(path), work):
-        events = list(check_servers([target], options))
+        events = list(check_targets([target], options))
     assert not path.exists()
     start = next(each for each in events if isinstance(each, Start))
     return start, next((each.document for each in events if isinstance(each, Report)), None)
@@ -212,7 +212,7 @@ def test_a_structure_that_is_none_is_refused(tmp_path: Path, structure: Any) -> 
     target = server_target(f"ipi+unix:{tmp_path / 's'}")
     assert target is not None
     with pytest.raises(BadArgument, match="expected"):
-        list(check_servers([target], ServerOptions(config=structure, timeout=0.1)))
+        list(check_targets([target], TargetOptions(config=structure, timeout=0.1)))
 
 
 @pytest.mark.parametrize("target", ["ipi+", "ipi+argon", "ipi+unix:", "ipi+unix:a\0b", "ipi+localhost:0", "ipi+h:x"])
@@ -220,7 +220,7 @@ def test_an_address_that_is_none_is_refused(target: str) -> None:
     found = server_target(target)
     assert found is not None
     with pytest.raises(BadArgument, match="expected unix:NAME or HOST:PORT"):
-        list(check_servers([found], ServerOptions(config=STRUCTURE, timeout=0.1)))
+        list(check_targets([found], TargetOptions(config=STRUCTURE, timeout=0.1)))
 
 
 def test_without_a_driver_or_at_a_place_that_is_taken_the_model_is_unavailable(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_without_a_driver_or_at_a_place_that_is_taken_the_model_is_unavailable(t
     assert target is not None
     with socket.socket(socket.AF_UNIX) as other:
         for expected in ("no driver connected", "cannot listen"):
-            start = next(iter(check_servers([target], ServerOptions(config=STRUCTURE, timeout=0.2))))
+            start = next(iter(check_targets([target], TargetOptions(config=STRUCTURE, timeout=0.2))))
             assert isinstance(start, Start)
             assert expected in str(start.unavailable)
             if expected == "no driver connected":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pullback.dtypes import Array
-from pullback.server_checks.model import Arrays, Point, Slot
+from pullback.gradcheck.function import Arrays, Point, Slot
 from tests.server_checks.models import (
     PRODUCTS,
     QUARTIC,
@@ -114,7 +114,7 @@ def test_an_error_that_a_tolerance_of_a_solver_explains_is_inconclusive() -> Non
     (entry,) = [entry for entry in found["checks"] if entry["check"] == "derivative"]
     assert entry["verdict"] == "inconclusive"
     assert "off by no more than a solver's tolerance" in entry["sentence"]
-    assert "off by up to 1e-07 of it, which is wrong unless the model iterates" in entry["sentence"]
+    assert "off by up to 1e-07 of it, which is wrong unless the function iterates" in entry["sentence"]
 
 
 def fixed_point(x: Array) -> Array:

@@ -1,0 +1,56 @@
+"""The request that reproduces a gradient of a server, as a command line."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.gradcheck.function import Request
+from pullback.gradcheck.meter import Meter
+from pullback.gradcheck.reproduction import Index, Reproduction
+from pullback.gradcheck.sample import Pair, Sample
+
+MAX_TEXT, MAX_WEIGHTS = 2000, 16
+
+
+@dataclass(frozen=True)
+class GradientCall:
+    """A request for a gradient, and the number in its answer: an element, or the sum of all times some weights."""
+
+    meter: Meter
+    sample: Sample
+    pair: Pair
+    cotangent: Array
+    times: Array | None = None
+
+    def reproduction(self, index: Index | None, number: float) -> Reproduction:
+        """Return the command, and where its answer has the number."""
+        del number
+        output, name = self.pair
+        request = self.meter.request(self.sample.point, output, name, self.cotangent)
+        shows = request.shows + (f"[{', '.join(map(str, index))}]" if index else "")
+        if self.times is not None:
+            weights = np.ravel(self.times)
+            known = f"* {json.dumps(weights.tolist())}" if weights.size <= MAX_WEIGHTS else "times random numbers"
+            shows = f"the sum of {request.shows} {known}"
+        if len(request.text) > MAX_TEXT:
+            return Reproduction(f"{request.where} at the checked point, which is too long for a command line", shows)
+        return Reproduction(request.command, shows)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests, one after the other; ``shows`` is what in their answers is the number."""
+
+    requests: Sequence[Request]
+    shows: str
+
+    def reproduction(self, index: Index | None, number: float) -> Reproduction:
+        """Return their commands."""
+        del index, number
+        if sum(len(each.text) for each in self.requests) > MAX_TEXT:
+            where = f"{self.requests[0].where} at the checked points, which are too long for a command line"
+            return Reproduction(where, self.shows)
+        return Reproduction("; ".join(each.command for each in self.requests), self.shows)

@@ -1,0 +1,1 @@
+"""The checks of a function, each against the protocol ``Function`` alone."""

@@ -1,0 +1,113 @@
+"""Functions of JAX: ``jax+MODULE:FUNCTION``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.trees import Tree
+
+UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+"""What a function raises that cannot be compiled, because it looks at numbers."""
+
+
+class JaxFunction:
+    """A function of pytrees, whose leaves that are arrays of floats are the inputs. It runs compiled, if it can."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Keep the function; ``leaves`` sets its arguments."""
+        self._function, self.mode = function, "jit"
+        self._names, self._leaves, self._tree = list[str](), list[Any](), jax.tree_util.tree_structure(())
+        self._compiled = dict[Any, Callable[..., Any]]()
+
+    def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
+        """Keep the arguments, and return the arrays of floats in them."""
+        found, self._tree = jax.tree_util.tree_flatten_with_path(dict(arguments))
+        self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
+        self._leaves = [leaf for _, leaf in found]
+        return {name: np.asarray(x) for name, x in zip(self._names, self._leaves, strict=True) if is_float(x)}
+
+    def values(self, leaves: Arrays) -> dict[str, Array]:
+        """Return the outputs."""
+        return self._run("values", self._outputs, leaves)
+
+    def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
+        """Return Jᵀ dy by input."""
+        names = tuple(inputs)
+
+        def pulled(leaves: Mapping[str, Any], dy: Any) -> dict[str, Any]:
+            return self._gradient(leaves, output, dy, {name: leaves[name] for name in names})
+
+        return self._run(("vjp", output, names), pulled, leaves, cotangent)
+
+    def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
+        """Return J tx by output, in forward mode; a function with ``custom_vjp`` has none."""
+        names = tuple(outputs)
+
+        def pushed(leaves: Mapping[str, Any], tx: Any) -> dict[str, Any]:
+            _, found = jax.jvp(lambda x: self._outputs({**leaves, name: x}), (leaves[name],), (tx,))
+            return {key: found[key] for key in names}
+
+        try:
+            return self._run(("jvp", name, names), pushed, leaves, tangent)
+        except TypeError as error:
+            raise NotImplementedError(str(error)) from error
+
+    def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
+        """Return ∂/∂b [Jₐᵀ dy] · v as the gradient of a gradient: that in a of ⟨J_bᵀ dy, v⟩."""
+        a, b = inputs
+
+        def actions(leaves: Mapping[str, Any], dy: Any, v: Any) -> dict[str, Any]:
+            def product(moved: Mapping[str, Any]) -> Any:
+                return jax.numpy.vdot(self._gradient(moved, output, dy, {b: moved[b]})[b], v)
+
+            return jax.grad(product)(dict(leaves))
+
+        # In all inputs at once, which is compiled once.
+        return self._run(("hessian", output, b), actions, leaves, dy, v)[a]
+
+    def other(self) -> "JaxFunction | None":
+        """Return the function in eager mode, with the same arguments, if this one is compiled."""
+        if self.mode == "eager":
+            return None
+        found = JaxFunction(self._function)
+        found.mode, found._names, found._leaves, found._tree = "eager", self._names, self._leaves, self._tree
+        return found
+
+    def _run(self, key: Any, function: Callable[..., dict[str, Any]], *arrays: Any) -> dict[str, Array]:
+        """Call a function of arrays, compiled once for each key."""
+        with jax.enable_x64(True):
+            try:
+                compiled = self._compiled.setdefault(key, jax.jit(function)) if self.mode == "jit" else function
+                found = compiled(*arrays)
+            except UNTRACEABLE:
+                if self.mode == "eager":
+                    raise
+                self.mode = "eager"
+                found = function(*arrays)
+            return {name: np.asarray(x) for name, x in found.items()}
+
+    def _gradient(self, leaves: Mapping[str, Any], output: str, dy: Any, wrt: Mapping[str, Any]) -> dict[str, Any]:
+        _, pull = jax.vjp(lambda xs: self._outputs({**leaves, **xs})[output], dict(wrt))
+        return pull(dy)[0]
+
+    def _outputs(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = [
+            jax.numpy.asarray(leaves[name]) if name in leaves else x
+            for name, x in zip(self._names, self._leaves, strict=True)
+        ]
+        arguments = jax.tree_util.tree_unflatten(self._tree, arrays)
+        found, _ = jax.tree_util.tree_flatten_with_path(self._function(**arguments))
+        named = {jax.tree_util.keystr(path, simple=True, separator=".") or "y": y for path, y in found}
+        return {name: y for name, y in named.items() if is_float(y)}
+
+
+LIBRARY = JaxFunction
+
+
+def is_float(x: object) -> bool:
+    """Return whether a value is an array, or a number, of real floats."""
+    return isinstance(x, float) or (hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.floating))

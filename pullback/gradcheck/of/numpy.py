@@ -1,0 +1,96 @@
+"""Functions of NumPy with gradients by hand: ``numpy+MODULE:FUNCTION``, with ``FUNCTION_vjp`` beside it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.trees import Tree, flatten, rebuild
+
+GRADIENTS = ("_vjp", "_grad", "_der", "_prime", "_jac")
+"""How the name of a gradient ends, beside that of its function."""
+HESSIANS = ("_hvp", "_hess_prod")
+"""How the name of the action of a Hessian ends: the last is that of SciPy."""
+
+
+class NumpyFunction:
+    """A function with its gradient: ``vjp(x, dy)``, or ``gradient(x)`` of a scalar, or the Jacobian."""
+
+    mode = ""
+
+    def __init__(
+        self, function: Callable[..., Any], gradient: Callable[..., Any], action: Callable[..., Any] | None
+    ) -> None:
+        """Keep the functions; ``leaves`` sets their arguments."""
+        self._function, self._gradient, self._action = function, gradient, action
+        self._arguments = dict[str, Tree]()
+        self._inputs = list[str]()
+
+    def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
+        """Keep the arguments, and return the arrays of floats in them."""
+        self._arguments = dict(arguments)
+        found = {name: np.asarray(x) for name, x in flatten(self._arguments, "") if is_float(x)}
+        self._inputs = list(found)
+        return found
+
+    def values(self, leaves: Arrays) -> dict[str, Array]:
+        """Return the outputs."""
+        found = self._function(**self._with(leaves))
+        name = "" if isinstance(found, dict | list | tuple) else "y"
+        return {key: np.asarray(y) for key, y in flatten(found, name) if is_float(y)}
+
+    def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
+        """Return Jᵀ dy by input; what the gradient returns is, in its order, for the inputs with floats."""
+        arguments = list(self._with(leaves).values())
+        if self._takes_cotangent:
+            values = self.values(leaves)
+            dys = [cotangent if name == output else np.zeros_like(y) for name, y in values.items()]
+            found = self._gradient(*arguments, dys[0] if len(dys) == 1 else tuple(dys))
+        else:
+            found = self._gradient(*arguments)
+        parts = list(cast(Sequence[Any], found)) if isinstance(found, tuple | list) else [found]
+        if len(parts) != len(self._inputs):
+            raise TypeError(
+                f"expected a gradient for each of {', '.join(self._inputs)}, got {len(parts)}: return a tuple"
+            )
+        by_name = {name: np.asarray(dx) for name, dx in zip(self._inputs, parts, strict=True) if name in inputs}
+        if self._takes_cotangent:
+            return by_name
+        return {name: _contracted(cotangent, dx, leaves[name]) for name, dx in by_name.items()}
+
+    def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
+        """Raise ``NotImplementedError``: there is none by hand."""
+        raise NotImplementedError
+
+    def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
+        """Return the action of the Hessian of a scalar function of one input."""
+        if self._action is None or len(self._inputs) > 1 or dy.ndim:
+            raise NotImplementedError
+        return np.asarray(dy * self._action(*self._with(leaves).values(), v))
+
+    def other(self) -> None:
+        """Return no other mode."""
+
+    @property
+    def _takes_cotangent(self) -> bool:
+        """Whether the gradient has one more parameter than the function has arguments."""
+        return len(inspect.signature(self._gradient).parameters) > len(self._arguments)
+
+    def _with(self, leaves: Arrays) -> dict[str, Tree]:
+        return cast(dict[str, Tree], rebuild(self._arguments, "", leaves.get))
+
+
+def is_float(x: object) -> bool:
+    """Return whether a value is an array, or a number, of real floats."""
+    return isinstance(x, float) or (isinstance(x, np.ndarray | np.generic) and cast(Array, x).dtype.kind == "f")
+
+
+def _contracted(dy: Array, jacobian: Array, x: Array) -> Array:
+    """Return the product of a cotangent and a Jacobian of shape (*dy, *x); of a scalar, it is the gradient."""
+    if jacobian.shape != (*dy.shape, *x.shape):
+        expected = f"a Jacobian of shape {[*dy.shape, *x.shape]}"
+        raise TypeError(f"expected {expected}, got shape {list(jacobian.shape)}; or take dy as the last argument")
+    return np.tensordot(dy, jacobian, axes=dy.ndim)

@@ -1,0 +1,84 @@
+"""Functions of TensorFlow: ``tf+MODULE:FUNCTION``. The page of an op is checked in more ways, by its file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pullback.dtypes import Array
+from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.trees import Tree, flatten, rebuild
+
+
+class TensorFlowFunction:
+    """A function of tensors. It runs in eager mode, as written."""
+
+    mode = "eager"
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Keep the function; ``leaves`` sets its arguments."""
+        self._function, self._arguments = function, dict[str, Tree]()
+
+    def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
+        """Keep the arguments, and return the arrays of floats in them."""
+        self._arguments = dict(arguments)
+        return {name: np.asarray(x) for name, x in flatten(self._arguments, "") if is_float(x)}
+
+    def values(self, leaves: Arrays) -> dict[str, Array]:
+        """Return the outputs."""
+        return {name: np.asarray(y) for name, y in self._outputs(self._tensors(leaves)).items()}
+
+    def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
+        """Return Jᵀ dy by input."""
+        found = self._gradients(self._tensors(leaves), output, cotangent, inputs)
+        return {name: np.asarray(dx) for name, dx in found.items()}
+
+    def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
+        """Raise ``NotImplementedError``: TensorFlow's forward mode ignores custom gradients."""
+        raise NotImplementedError
+
+    def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
+        """Return ∂/∂b [Jₐᵀ dy] · v as the gradient of a gradient: that in a of ⟨J_bᵀ dy, v⟩."""
+        a, b = inputs
+        tensors = self._tensors(leaves)
+        with tf.GradientTape() as tape:
+            tape.watch(tensors[a])
+            product = tf.reduce_sum(self._gradients(tensors, output, dy, [b])[b] * v)
+        found = tape.gradient(product, tensors[a], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return np.asarray(found)
+
+    def other(self) -> "TensorFlowFunction | None":
+        """Return the function as a graph, with the same arguments, if this one runs eagerly."""
+        if self.mode == "graph":
+            return None
+        found = TensorFlowFunction(tf.function(self._function))
+        found.mode, found._arguments = "graph", self._arguments
+        return found
+
+    def _gradients(
+        self, tensors: Mapping[str, tf.Tensor], output: str, cotangent: Array, inputs: Sequence[str]
+    ) -> dict[str, tf.Tensor]:
+        xs = [tensors[name] for name in inputs]
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            y = self._outputs(tensors)[output]
+        found = tape.gradient(y, xs, output_gradients=tf.constant(cotangent))
+        dxs = [tf.zeros_like(x) if dx is None else tf.convert_to_tensor(dx) for x, dx in zip(xs, found, strict=True)]
+        return dict(zip(inputs, dxs, strict=True))
+
+    def _tensors(self, leaves: Arrays) -> dict[str, tf.Tensor]:
+        return {name: tf.constant(x) for name, x in leaves.items()}
+
+    def _outputs(self, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        found = self._function(**rebuild(self._arguments, "", tensors.get))
+        name = "" if isinstance(found, dict | list | tuple) else "y"
+        return {key: y for key, y in flatten(found, name) if is_float(y)}
+
+
+LIBRARY = TensorFlowFunction
+
+
+def is_float(x: object) -> bool:
+    """Return whether a value is a tensor, an array or a number of real floats."""
+    return isinstance(x, float) or tf.as_dtype(getattr(x, "dtype", tf.int32)).is_floating
