@@ -30,7 +30,7 @@ def test_a_large_gradient_fails(check, stock, budget):
 
 
 def test_one_large_number_is_named(check, stock):
-    code, out = check(f"umbridge+{stock}/one")
+    code, out = check(f"umbridge+{stock}/one", "--budget", "2000")  # two inputs: 1000 move no number alone
     assert code == 1
     assert "dx0[0] at x0 = " in out
     assert "ApplyJacobian" not in out
