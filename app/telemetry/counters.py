@@ -148,13 +148,13 @@ class Counters:
 
 
 class CounterTable(dict[tuple[str, str], Counters]):
-    """The counters of each operation on each op."""
+    """The counters of each operation on each op. Any thread may add some: to look at all, look at a copy."""
 
     def of(self, op: str, operation: str) -> Counters:
         """Return the counters of an operation on an op; both must be known names."""
         counters = self.get((op, operation))
         if counters is None:
-            counters = self[op, operation] = Counters(op, operation)
+            counters = self.setdefault((op, operation), Counters(op, operation))
         return counters
 
 

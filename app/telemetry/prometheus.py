@@ -186,7 +186,7 @@ class Metrics:
         }
 
         def publish() -> None:
-            for (op, operation), counters in self._table.items():
+            for (op, operation), counters in self._table.copy().items():
                 responses, values = (probes, (operation,)) if counters.is_probe else (requests, (op, operation))
                 for status, count in counters.answers.items():
                     responses.publish(count, *values, str(status))

@@ -1,6 +1,8 @@
 """The counters: what each event adds to, and that no count is lost on the way to Prometheus."""
 
 import asyncio
+import sys
+from threading import Thread
 
 import pytest
 
@@ -56,3 +58,31 @@ def test_counts_are_reported_once():
     assert f"pullback_queue_seconds_total{labels}}} 3.0\n" in text
     assert f"pullback_compute_seconds_total{labels}}} 3.0\n" in text
     assert "pullback_parse_seconds_total{" not in text
+
+
+@pytest.fixture
+def threads_alternate():
+    """Let the interpreter change between threads as often as it can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("threads_alternate")
+def test_any_thread_may_be_the_first_to_count():
+    """Large bodies are read on other threads, and the first of an operation comes while others are published."""
+    metrics, names = Metrics(int, int, int), [f"op{i}" for i in range(1000)]
+    found = dict[str, list[Counters]]()
+
+    def count(thread: str) -> None:
+        found[thread] = [metrics.counters(name, "vjp") for name in names]
+
+    threads = [Thread(target=count, args=[name]) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        metrics.publish()
+    for thread in threads:
+        thread.join()
+    assert all(one is other for one, other in zip(found["a"], found["b"], strict=True))
