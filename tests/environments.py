@@ -19,25 +19,33 @@ from tests.page_examples import op_files
 PLUGINS, FORCES = ROOT / "tests" / "http" / "plugins", ROOT / "docs" / "examples" / "forces"
 MODELS = ROOT / "docs" / "models.md"
 AT_ONCE = 2
-LIMIT_S = 600
+LIMIT_S = 1800
+"""The tests of JAX, the longest, take a tenth of it on two quiet cores."""
+STUCK_S = 300
+"""A test that takes longer shows where it is."""
 
 
 def run(environment: Path, folder: Path, files: Sequence[str], *options: str, **variables: str) -> int:
     """Run test files in an environment and print their output at their end; return the exit code, 0 if they pass."""
     # The current folder is not on the path of Python.
     pytest = [environment / "bin" / "python", "-P", "-m", "pytest", "-c", folder / "pytest.ini"]
-    done = subprocess.run(
-        [*pytest, *(folder / file for file in files), *options],
-        cwd=folder,
-        env={**os.environ, **variables},
-        timeout=LIMIT_S,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    print(f"{environment.name}:\n{done.stdout}", end="", flush=True)
-    return done.returncode
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run(
+                [*pytest, *(folder / file for file in files), *options, "-o", f"faulthandler_timeout={STUCK_S}"],
+                cwd=folder,
+                env={**os.environ, **variables},
+                timeout=LIMIT_S,
+                check=False,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            end, code = "", done.returncode
+        except subprocess.TimeoutExpired:
+            end, code = f"\nended after {LIMIT_S} s\n", 1
+        output.seek(0)
+        print(f"{environment.name}:\n{output.read().decode(errors='replace')}{end}", end="", flush=True)
+    return code
 
 
 def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
