@@ -94,6 +94,7 @@ DEFERRED = {
     "pullback.ops._pages": {"*"},  # the pages of ops
     "pullback.pytest_plugin": {  # in runs of pytest without a page
         "pullback.cli.findings.lines",
+        "pullback.cli.reproduction.PointFiles",
         "pullback.cli.reproduction.runnable_without_service",
         "pullback.findings.is_accepted",
         "pullback.findings.place",
