@@ -21,10 +21,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
+from pullback.gradcheck.jax_check_grads import check_grads
 from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, TensorType, batch, evaluate
 
-__all__ = ["compose", "remote"]
+__all__ = ["check_grads", "compose", "remote"]
 
 
 class RemoteFunction(Function):

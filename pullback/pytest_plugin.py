@@ -8,7 +8,8 @@ pytest-xdist can run any of them.
 import os
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pullback.calls import CheckOptions
-    from pullback.findings import Check
     from pullback.local_checks import LocalChecks
     from pullback.reports import Report
 
@@ -87,6 +87,7 @@ class CheckItem(pytest.Item):
         if isinstance(found, str):
             raise CheckFailed(f"{self.path.name} cannot be checked: {found}")
         self.user_properties.append(("pullback", found.provenance))
+        from pullback.finding_lines import text_of  # noqa: PLC0415 - as below
         from pullback.findings import is_accepted  # noqa: PLC0415 - pytest loads this module in runs without a page
 
         entries = [entry for entry in found.checks if entry.check == self.name]
@@ -129,27 +130,17 @@ class CheckItem(pytest.Item):
 
 def check_page(checker: "LocalChecks", page: Path, options: "CheckOptions") -> "Report | str":
     """Return the report on the op of a page with these options, or why there is none."""
-    from pullback.cli.reproduction import PointFiles, runnable_without_service  # noqa: PLC0415 - as below
+    from pullback.cli.reproduction import runnable_without_service  # noqa: PLC0415 - as below
     from pullback.reports import Report, Start  # noqa: PLC0415 - pytest loads this module in runs without a page
 
     reason = "the checks ended without a report"
     events = checker.checks([page], None, options)
-    for event in runnable_without_service(events, PointFiles.not_written(str(page)), [page]):
+    for event in runnable_without_service(events, [page]):
         if isinstance(event, Report):
             return event
         if isinstance(event, Start):
             reason = next(iter(event.unavailable.values()), reason)
     return reason
-
-
-def text_of(op: str, checks: "Iterable[Check]") -> Iterator[str]:
-    """Yield the lines of findings, as ``pullback check`` prints them."""
-    from pullback.cli.findings import lines  # noqa: PLC0415 - pytest loads this module in runs without a page
-    from pullback.findings import place  # noqa: PLC0415
-
-    for check in checks:
-        yield f"{check.verdict.upper()} {op} {place(check)}"
-        yield from (f"  {line}" for line in (check.sentence, *lines(check)))
 
 
 @pytest.fixture(scope="session")
@@ -161,6 +152,15 @@ def pullback_op(request: pytest.FixtureRequest) -> Callable[[str | os.PathLike[s
     from pullback.ops import load_page  # noqa: PLC0415 - it imports TensorFlow
 
     return lambda path: load_page(request.config.rootpath / path)
+
+
+@pytest.fixture(scope="session")
+def gradients(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return ``pullback.gradcheck.check``, with the seed of this run and as what it counts inconclusive checks."""
+    from pullback.gradcheck import check  # noqa: PLC0415 - pytest loads this module in runs without a page
+
+    options = request.config.option
+    return partial(check, seed=options.pullback_seed, inconclusive=options.pullback_inconclusive)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

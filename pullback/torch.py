@@ -21,11 +21,12 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from pullback.gradcheck.torch_gradcheck import gradcheck, gradgradcheck
 from pullback.graph_values import is_traced
 from pullback.remotes import Derivative, Function, Remote, TensorType, batch, evaluate
 from pullback.remotes.credentials import handle
 
-__all__ = ["compose", "remote"]
+__all__ = ["compose", "gradcheck", "gradgradcheck", "remote"]
 
 Tensors = Sequence[torch.Tensor]
 

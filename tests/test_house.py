@@ -93,18 +93,18 @@ DEFERRED = {
     "pullback.ops._models": {"*"},  # Keras
     "pullback.ops._pages": {"*"},  # the pages of ops
     "pullback.pytest_plugin": {  # in runs of pytest without a page
-        "pullback.cli.findings.lines",
-        "pullback.cli.reproduction.PointFiles",
         "pullback.cli.reproduction.runnable_without_service",
+        "pullback.finding_lines.text_of",
         "pullback.findings.is_accepted",
-        "pullback.findings.place",
+        "pullback.gradcheck.check",
         "pullback.local_checks.LocalChecks",
         "pullback.ops.load_page",
         "pullback.reports.Report",
         "pullback.reports.Start",
     },
     "pullback.gradcheck.of.ase": {"*"},  # the calculator of the user
-    "pullback.gradcheck.of.named": {"*"},  # the function of the user, and its library
+    "pullback.gradcheck.of.called": {"*"},  # the library of the function
+    "pullback.gradcheck.of.named": {"*"},  # the function of the user
     "pullback.sparse": {"scipy.sparse"},
     "pullback.torch": {"ml_dtypes"},
 }

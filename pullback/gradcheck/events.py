@@ -16,7 +16,7 @@ from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.of.local import Given
 from pullback.gradcheck.plan import LEAST, RUNGS, plans
 from pullback.gradcheck.report import CHECKS, FunctionReport
-from pullback.gradcheck.targets import FUNCTIONS, Target
+from pullback.gradcheck.targets import FUNCTIONS, Checkable
 from pullback.gradcheck.verdict import worst_verdict
 from pullback.reports import Event, Progress, Report, Start, Summary, event, report
 
@@ -47,21 +47,17 @@ class Stopped(Exception):
     """Nobody waits for the checks any more."""
 
 
-def check_targets(targets: Sequence[Target], options: TargetOptions) -> Generator[Event, None, None]:
+def check_targets(targets: Sequence[Checkable], options: TargetOptions) -> Generator[Event, None, None]:
     """Check the gradients of models; yield the events. A server that cannot be used is unavailable, with the reason.
 
     A thread makes the requests, so that Ctrl-C ends the checks at once; the report on what was checked so far is then
     the last event. Raises ``BadArgument`` for options that do not fit.
     """
-    if options.budget is not None and options.budget < LEAST:
-        raise BadArgument(f"--budget: expected at least {LEAST} evaluations, got {options.budget}")
-    if unknown := [check for check in options.checks or () if check not in CHECKS]:
-        raise BadArgument(f"--check: expected some of {', '.join(CHECKS)} for a server, got {unknown[0]!r}")
     began, reports, unavailable = time.monotonic(), list[FunctionReport](), dict[str, str]()
     with ExitStack() as opened:
         for target in targets:
             try:
-                reports.append(_report(target, options, opened))
+                reports.append(function_report(target, options, opened))
             except BadArgument:
                 raise
             except PullbackError as error:
@@ -78,8 +74,16 @@ def check_targets(targets: Sequence[Target], options: TargetOptions) -> Generato
         yield summary(verdicts, sum(not each.ended for each in reports), time.monotonic() - began)
 
 
-def _report(target: Target, options: TargetOptions, opened: ExitStack) -> FunctionReport:
+def _validate(options: TargetOptions) -> None:
+    if options.budget is not None and options.budget < LEAST:
+        raise BadArgument(f"--budget: expected at least {LEAST} evaluations, got {options.budget}")
+    if unknown := [check for check in options.checks or () if check not in CHECKS]:
+        raise BadArgument(f"--check: expected some of {', '.join(CHECKS)} for a server, got {unknown[0]!r}")
+
+
+def function_report(target: Checkable, options: TargetOptions, opened: ExitStack) -> FunctionReport:
     """Return the report on a model, to be run; raise ``PullbackError`` if it cannot be."""
+    _validate(options)
     model = target.connect(opened, options.timeout, options.config, options.given)
     rng = np.random.default_rng(options.seed)
     points = model.points(options.inputs, max(plan.points for plan in RUNGS), rng)
@@ -121,8 +125,6 @@ def _progress(
     def run() -> None:
         try:
             each.run(tell)
-        except PullbackError as error:
-            each.fail(error)
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             faults.append(error)
         finally:

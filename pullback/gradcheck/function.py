@@ -51,6 +51,8 @@ class Request(NamedTuple):
     body: Any
     shows: str
     is_http: bool = True
+    source: str = ""
+    """What computes the numbers, where it is no request."""
 
     @property
     def where(self) -> str:
@@ -60,13 +62,11 @@ class Request(NamedTuple):
     @property
     def command(self) -> str:
         """The request as a command line, or what is asked and where."""
-        return self.command_with(self.text)
-
-    def command_with(self, body: str) -> str:
-        """Return the command line with this body: JSON, or @ and the name of a file."""
+        if self.source:
+            return self.source
         if not self.is_http:
-            return f"{self.url} at {body}"
-        return f"curl -s {shlex.quote(self.url)} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+            return f"{self.url} at {self.text}"
+        return f"curl -s {shlex.quote(self.url)} -H 'Content-Type: application/json' -d {shlex.quote(self.text)}"
 
     @property
     def text(self) -> str:

@@ -83,9 +83,13 @@ class FunctionReport:
         meter = Meter(self.function, self.budget, count)
         # Values overflow, and NumPy would warn; the comparisons report them.
         with np.errstate(all="ignore"):
-            for finding in self._findings(meter):
-                self.done = meter.done
-                self._add(finding)
+            try:
+                for finding in self._findings(meter):
+                    self.done = meter.done
+                    self._add(finding)
+            except PullbackError as error:
+                self.fail(error)
+                return
         self.done, self.ended = meter.done, True
 
     def _findings(self, meter: Meter) -> Iterator[Finding]:

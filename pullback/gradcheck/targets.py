@@ -1,6 +1,7 @@
 """Other people's models: ``umbridge+http://host:4242/model``, ``ase+module:factory``, ``ipi+unix:name``, ..."""
 
 import re
+import typing
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -24,6 +25,19 @@ TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi|numpy|torch|jax|t
 FUNCTIONS = ("numpy", "torch", "jax", "tf")
 NOTHING = Given()
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
+
+
+class Checkable(typing.Protocol):
+    """What can be checked, by its name: that is its text."""
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of a server, or the library of a function."""
+        ...
+
+    def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any], given: Given) -> Function:
+        """Return the function; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
+        ...
 
 
 class Target(NamedTuple):

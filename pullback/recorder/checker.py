@@ -198,10 +198,7 @@ class Checker:
         if reply is not None:
             others += 1
             self._add(report, reply.repeat)
-        try:
-            report.run(ask)
-        except PullbackError as error:
-            report.fail(error)
+        report.run(ask)
         if reply is not None and parts:
             others += len(parts)
             slots = (*report.function.inputs, *report.function.outputs)

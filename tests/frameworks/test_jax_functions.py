@@ -1,7 +1,15 @@
 """``pullback check jax+MODULE:FUNCTION``: right functions pass, wrong ones fail."""
 
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from pullback.errors import BadArgument
+from pullback.gradcheck import WrongGradient
+from pullback.jax import check_grads
 from tests.frameworks import functions_of_jax
 from tests.server_checks.function_reports import failed, report
 
@@ -34,3 +42,30 @@ def test_a_wrong_function_fails(name: str) -> None:
     check, words = WRONG[name]
     wrong = failed(report(HERE + name))
     assert words in wrong.get(check, ""), wrong
+
+
+def test_what_jax_checks_is_checked_in_its_place() -> None:
+    scale = jnp.arange(3.0)
+    assert check_grads(lambda x: {"y": jnp.sin(x * scale)}, (functions_of_jax.inputs(),), 2)
+    assert check_grads(functions_of_jax.looped, [functions_of_jax.inputs()], 2, modes="fwd")
+
+
+def test_a_wrong_gradient_raises_a_report_with_the_python_that_shows_it() -> None:
+    def function(p, n):
+        return [n, functions_of_jax.wrong_rule(p["w"])]
+
+    with pytest.raises(WrongGradient, match=r"all are 1\.001 times") as raised:
+        check_grads(function, ({"w": functions_of_jax.inputs()}, 3), 1)
+    worst = next(each for each in raised.value.report.checks if each.verdict == "fail")
+    with jax.enable_x64(True):
+        found = eval(worst.reproduce.split("; ")[-1], {"jax": jax, "jnp": jnp, "function": function})
+    weights = json.loads(worst.shows.partition("* ")[2] or "1")
+    number = np.sum(np.asarray(found)[worst.worst.index or ...] * weights)
+    assert number == pytest.approx(worst.worst.analytic, rel=1e-14)
+
+
+def test_other_arguments_of_jax_are_accepted() -> None:
+    with pytest.warns(UserWarning, match="ignores atol, rtol"), pytest.raises(WrongGradient):
+        check_grads(functions_of_jax.wrong_rule, (functions_of_jax.inputs(),), 1, ["rev"], 1.0, 1.0)
+    with pytest.raises(BadArgument, match="modes from 'fwd' and 'rev'"):
+        check_grads(jnp.sin, (functions_of_jax.inputs(),), 1, "reverse")

@@ -1,8 +1,15 @@
 """``pullback check torch+MODULE:FUNCTION``: right functions and modules pass, wrong ones fail."""
 
-import pytest
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+import torch
+
+from pullback.errors import BadArgument
+from pullback.gradcheck import WrongGradient, check
 from pullback.gradcheck.of.local import Given
+from pullback.torch import gradcheck, gradgradcheck
 from tests.frameworks import functions_of_torch
 from tests.server_checks.function_reports import failed, report
 
@@ -43,3 +50,53 @@ def test_shapes_of_the_command_line_are_tensors() -> None:
     found = report("torch+torch.nn.functional:gelu", Given(shapes={"input": (3,)}, dtypes=("float16",)))
     assert found.verdict == "pass"
     assert {"float16", "float32", "float64"} == {check.dtype for check in found.checks}
+
+
+def leaf(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+
+
+def test_what_autograd_checks_is_checked_in_its_place() -> None:
+    scale = leaf(2.0, 3.0)
+    found = gradcheck(lambda x: (x * scale).sin(), leaf(0.5, -1.2))
+    assert found
+    assert gradgradcheck(lambda x, y: x.exp() * y, [leaf(0.5), leaf(1.5)])
+    # Neither a constant nor an output without a gradient is differentiated.
+    mixed = gradcheck(lambda x, mask: (x * mask, mask.sum()), (leaf(1.0, 2.0), torch.tensor([1.0, 0.0])))
+    assert {each.input for each in mixed.checks if each.check == "derivative"} == {"x"}
+    assert "1 has no gradient in PyTorch" in mixed.document["scope"]
+
+
+def test_an_output_may_depend_on_some_of_the_inputs() -> None:
+    assert check(lambda x, y: {"a": x.sin(), "b": y.cos()}, (leaf(0.5), leaf(1.5)))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (functions_of_torch.wrong_factor, leaf(0.5, -1.2)),
+        (lambda x, n: (x, [functions_of_torch.wrong_factor(x["w"]) ** n]), ({"w": leaf(0.5, -1.2)}, 2)),
+        (functions_of_torch.Layer(2, 2), leaf(0.5, -1.2)),
+    ],
+)
+def test_a_wrong_gradient_raises_a_report_with_the_python_that_shows_it(
+    function: Callable[..., Any], inputs: Any
+) -> None:
+    with pytest.raises(WrongGradient, match=r"all are 1\.001 times") as raised:
+        check(function, inputs, checks=["derivative"])
+    wrong = next(each for each in raised.value.report.checks if each.verdict == "fail" and each.worst.index)
+    setup, expression = wrong.reproduce.rsplit("; ", 1)
+    names = {"wrong_factor": function, "f": function}
+    exec(setup, names)
+    assert float(eval(expression, names)[wrong.worst.index]) == pytest.approx(wrong.worst.analytic, rel=1e-14)
+
+
+def test_other_arguments_of_autograd_are_accepted() -> None:
+    with pytest.warns(UserWarning, match="ignores eps, atol"):
+        assert not gradcheck(functions_of_torch.wrong_factor, leaf(0.5), eps=1e-3, atol=1.0, raise_exception=False)
+    with pytest.warns(UserWarning, match="does not check check_batched_grad"):
+        assert gradcheck(torch.sin, leaf(0.5), check_forward_ad=True, fast_mode=True, check_batched_grad=True)
+    with pytest.raises(WrongGradient, match="all are 0"):
+        gradgradcheck(functions_of_torch.no_second, leaf(0.5))
+    with pytest.raises(BadArgument, match="add requires_grad=True"):
+        gradcheck(torch.sin, torch.tensor([0.5]))

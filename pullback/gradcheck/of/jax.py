@@ -8,6 +8,8 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.calling import ordered
+from pullback.gradcheck.of.source import Source, array, call, part
 from pullback.gradcheck.of.trees import Tree
 
 UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
@@ -16,6 +18,10 @@ UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 
 class JaxFunction:
     """A function of pytrees, whose leaves that are arrays of floats are the inputs. It runs compiled, if it can."""
+
+    remark = ""
+    _derive: Callable[..., Any] = staticmethod(jax.grad)
+    """What differentiates a scalar."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
@@ -64,16 +70,28 @@ class JaxFunction:
             def product(moved: Mapping[str, Any]) -> Any:
                 return jax.numpy.vdot(self._gradient(moved, output, dy, {b: moved[b]})[b], v)
 
-            return jax.grad(product)(dict(leaves))
+            return self._derive(product)(dict(leaves))
 
         # In all inputs at once, which is compiled once.
         return self._run(("hessian", output, b), actions, leaves, dy, v)[a]
+
+    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
+        """Return a call of ``jax.vjp``."""
+        sources = {key: _written(x) for key, x in leaves.items()} | {wrt: Source("x")}
+        values = [
+            sources.get(key) or (_written(np.asarray(x)) if hasattr(x, "dtype") else x)
+            for key, x in zip(self._names, self._leaves, strict=True)
+        ]
+        y = call(name, ordered(self._function, jax.tree_util.tree_unflatten(self._tree, values)))
+        pull = f"jax.vjp(lambda x: {y}{part(output)}, {_written(leaves[wrt])})[1]"
+        setup = 'import jax; from jax import numpy as jnp; jax.config.update("jax_enable_x64", True)'
+        return setup, f"{pull}({_written(cotangent)})[0]"
 
     def other(self) -> "JaxFunction | None":
         """Return the function in eager mode, with the same arguments, if this one is compiled."""
         if self.mode == "eager":
             return None
-        found = JaxFunction(self._function)
+        found = type(self)(self._function)
         found.mode, found._names, found._leaves, found._tree = "eager", self._names, self._leaves, self._tree
         return found
 
@@ -91,6 +109,11 @@ class JaxFunction:
             return {name: np.asarray(x) for name, x in found.items()}
 
     def _gradient(self, leaves: Mapping[str, Any], output: str, dy: Any, wrt: Mapping[str, Any]) -> dict[str, Any]:
+        def product(xs: Mapping[str, Any]) -> Any:
+            return jax.numpy.vdot(self._outputs({**leaves, **xs})[output], dy)
+
+        if self._derive is jax.jacfwd:
+            return jax.jacfwd(product)(dict(wrt))
         _, pull = jax.vjp(lambda xs: self._outputs({**leaves, **xs})[output], dict(wrt))
         return pull(dy)[0]
 
@@ -105,9 +128,19 @@ class JaxFunction:
         return {name: y for name, y in named.items() if is_float(y)}
 
 
-LIBRARY = JaxFunction
+class ForwardFunction(JaxFunction):
+    """A function without reverse mode: its gradients are those of forward mode."""
+
+    _derive = staticmethod(jax.jacfwd)
+
+
+LIBRARY, FORWARD = JaxFunction, ForwardFunction
 
 
 def is_float(x: object) -> bool:
     """Return whether a value is an array, or a number, of real floats."""
     return isinstance(x, float) or (hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.floating))
+
+
+def _written(x: Array) -> Source:
+    return array("jnp.array", x, "jnp")

@@ -12,6 +12,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument, ModelFailed
 from pullback.gradcheck.function import (
+    MAX_SHOWN,
     Arrays,
     Function,
     Point,
@@ -22,6 +23,7 @@ from pullback.gradcheck.function import (
     given_inputs,
     shown,
 )
+from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree, as_arrays
 
 WIDE = "float64"
@@ -51,10 +53,12 @@ class Domain(NamedTuple):
 class Library(Protocol):
     """A function in its library: arrays go in and come out as those of NumPy, and keep their dtype.
 
-    What the function raises comes out as it is. ``mode`` is how it runs, such as jit or eager.
+    What the function raises comes out as it is. ``mode`` is how it runs, such as jit or eager; the ``remark`` is what
+    of it is not checked, or "".
     """
 
     mode: str
+    remark: str
 
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the arrays of floats in them, by name; the others stay as they are."""
@@ -74,6 +78,10 @@ class Library(Protocol):
 
     def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
         """Return ∂/∂b [Jₐᵀ dy] · v. Raises ``NotImplementedError`` if the function has no second order."""
+        ...
+
+    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
+        """Return Python that computes the gradient in ``wrt`` of a function of this name: a setup, an expression."""
         ...
 
     def other(self) -> "Library | None":
@@ -104,7 +112,7 @@ class LocalFunction:
         """
         self.name, self._library, self._start, self._domains, self.dtype = target, library, start, domains, dtype
         self.inputs = bounded([Slot(name, x.shape, dtype) for name, x in start.items()], target)
-        self.remark = ""
+        self.remark, self.spelling = "", Spelling(target)
         self.changed: str | None = ""
         self.variants: Mapping[str, Mapping[tuple[str, str], Function]] = {}
         point = Point(start)
@@ -122,9 +130,10 @@ class LocalFunction:
         self.outputs = bounded(slots, target)
         if any(slot.dtype != dtype for slot in slots):
             self.remark = f"The function computes in {slots[0].dtype}, though its inputs have {dtype}."
+        self.remark = f"{self.remark} {library.remark}".strip()
         x, y, dy = self.inputs[0].name, slots[0].name, np.ones(slots[0].shape)
-        self.has_jvp = self._has(lambda: self.jvp(point, x, start[x], [y]))
-        self.has_hessian = self._has(lambda: self.hessian(point, y, (x, x), dy, start[x]))
+        self.has_jvp = self._has("forward mode", lambda: self.jvp(point, x, start[x], [y]))
+        self.has_hessian = self._has("second order", lambda: self.hessian(point, y, (x, x), dy, start[x]))
 
     def points(self, given: Sequence[Any], count: int, rng: np.random.Generator) -> list[Point]:
         """Return the function's own numbers, others around them, and some with zeros and with equal numbers."""
@@ -164,7 +173,11 @@ class LocalFunction:
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return what is called for the gradient with respect to one input."""
         body = {"inputs": {key: x.tolist() for key, x in point.inputs.items()}, "cotangent": cotangent.tolist()}
-        return Request(f"the gradient of {output} of {self.name} in {self.dtype}", body, name, is_http=False)
+        leaves = {key: np.array(x, np.dtype(self.dtype)) for key, x in point.inputs.items()}
+        dy = self._of_output(output, cotangent)
+        source = self.spelling.command(*self._library.source(self.spelling.name, leaves, output, dy, name))
+        where = f"the gradient of {output} of {self.name} in {self.dtype}"
+        return Request(where, body, name, is_http=False, source=source)
 
     def evaluation(self, point: Point, output: str) -> Request:
         """Return what is called for an output."""
@@ -202,10 +215,13 @@ class LocalFunction:
         dtype = next(slot.dtype for slot in self.outputs if slot.name == output)
         return np.asarray(cotangent, np.dtype(dtype))
 
-    def _has(self, derivative: Callable[[], Any]) -> bool:
+    def _has(self, what: str, derivative: Callable[[], Any]) -> bool:
+        """Return whether the function has a derivative; the remark says why not, if the library does."""
         try:
             derivative()
-        except (NotImplementedError, ModelFailed, BadAnswer):
+        except (NotImplementedError, ModelFailed, BadAnswer) as error:
+            if text := str(error)[:MAX_SHOWN]:
+                self.remark = f"{self.remark} It has no {what}: {text}.".strip()
             return False
         return True
 
@@ -245,7 +261,7 @@ def local_function(target: str, library: Library, arguments: Mapping[str, Tree],
         if own == WIDE:
             raise
         found, narrower = of(own), dict.fromkeys(given.dtypes)
-        found.remark = f"The function takes no float64: it was checked in {own} alone."
+        found.remark = f"The function takes no float64: it was checked in {own} alone. {found.remark}".rstrip()
     variants = dict[str, dict[tuple[str, str], Function]]()
     if narrower:
         variants["dtypes"] = {(f"in {dtype}", f"in {found.dtype}"): of(dtype) for dtype in narrower}

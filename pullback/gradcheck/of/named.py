@@ -1,18 +1,20 @@
 """The function that ``torch+MODULE:FUNCTION`` names, and its arguments."""
 
 import importlib
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pullback.errors import BadArgument
+from pullback.gradcheck.of.called import library_of
+from pullback.gradcheck.of.calling import by_name, parameters_of
 from pullback.gradcheck.of.local import WIDE, Domain, Given, Library, LocalFunction, local_function, told
-from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS, NumpyFunction
+from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS
+from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree
 
 INPUTS = "_inputs"
@@ -20,7 +22,6 @@ INPUTS = "_inputs"
 NARROW = "float32"
 """The dtype of numbers without one, but of NumPy."""
 SHOWN = 8
-MODULES = {"torch": "torch", "jax": "jax", "tf": "tensorflow"}
 
 
 class NamedFunction(NamedTuple):
@@ -34,19 +35,21 @@ class NamedFunction(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind}+{self.module.__name__}:{self.name}"
 
-    def beside(self, names: Sequence[str]) -> Callable[..., Any] | None:
-        """Return the first function of these names in the module."""
-        found = (vars(self.module).get(each) for each in names)
-        return next((each for each in found if callable(each)), None)
+    def beside(self, names: Sequence[str]) -> str | None:
+        """Return the first of these names that a function in the module has."""
+        return next((each for each in names if callable(vars(self.module).get(each))), None)
 
 
 def named_function(kind: str, text: str, given: Given) -> LocalFunction:
     """Return the function as a model; raise ``BadArgument`` for what is none, or lacks arguments or a gradient."""
     target = _named(kind, text)
-    library = _library(target, given)
+    gradient = _gradient(target, given)
+    library = _library(target, gradient)
     # NumPy would warn of what the errors say.
     with np.errstate(all="ignore"):
-        return local_function(str(target), library, _arguments(target, given), given)
+        found = local_function(str(target), library, _arguments(target, given), given)
+    found.spelling = Spelling(gradient or target.name, target.module.__name__)
+    return found
 
 
 def _named(kind: str, text: str) -> NamedFunction:
@@ -73,34 +76,35 @@ def _named(kind: str, text: str) -> NamedFunction:
     return NamedFunction(kind, module, name, found)
 
 
-def _library(target: NamedFunction, given: Given) -> Library:
-    if target.kind == "numpy":
-        gradient = target.beside([f"{target.name}{each}" for each in GRADIENTS] if given.vjp is None else [given.vjp])
-        if gradient is None:
-            names = ", ".join(f"{target.name}{each}" for each in GRADIENTS)
-            expected = (
-                f"{names} beside {target.name}" if given.vjp is None else f"{given.vjp} in {target.module.__name__}"
-            )
-            raise BadArgument(f"{target}: expected a gradient: {expected}; define it, or name it with --vjp")
-        return NumpyFunction(
-            _by_position(target.function),
-            gradient,
-            target.beside([f"{target.name}{each}" for each in HESSIANS]),
-        )
-    if given.vjp is not None:
-        raise BadArgument(f"--vjp: expected none for {target}, which has its own gradient")
+def _gradient(target: NamedFunction, given: Given) -> str | None:
+    """Return the name of the gradient of a function of NumPy, ``None`` for others."""
+    if target.kind != "numpy":
+        if given.vjp is not None:
+            raise BadArgument(f"--vjp: expected none for {target}, which has its own gradient")
+        return None
+    names = [f"{target.name}{each}" for each in GRADIENTS] if given.vjp is None else [given.vjp]
+    if (found := target.beside(names)) is None:
+        beside = f"beside {target.name}" if given.vjp is None else f"in {target.module.__name__}"
+        expected = f"{', '.join(names)} {beside}"
+        raise BadArgument(f"{target}: expected a gradient: {expected}; define it, or name it with --vjp")
+    return found
+
+
+def _library(target: NamedFunction, gradient: str | None) -> Library:
+    action = target.beside([f"{target.name}{each}" for each in HESSIANS])
+    here = vars(target.module)
     try:
-        found = importlib.import_module(f"pullback.gradcheck.of.{MODULES[target.kind]}")
-    except ImportError as error:
-        raise BadArgument(f"{target}: {error}: install it in this environment, {sys.prefix}") from error
-    is_module = hasattr(target.function, "forward")
-    return cast(Library, found.LIBRARY(target.function if is_module else _by_position(target.function)))
+        return library_of(
+            target.kind, target.function, here[gradient] if gradient else None, here[action] if action else None
+        )
+    except BadArgument as error:
+        raise BadArgument(f"{target}: {error}") from error
 
 
 def _arguments(target: NamedFunction, given: Given) -> dict[str, Tree]:
     """Return the arguments by name: those of the command line, or those that stand beside the function."""
-    parameters = _parameters(target.function)
-    names = [each.name for each in parameters if each.kind != each.VAR_KEYWORD]
+    parameters = parameters_of(target.function)
+    names = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     needed = [each.name for each in parameters if each.default is each.empty and each.name in names]
     if given.inputs or given.shapes:
         found = _written(given, WIDE if target.kind == "numpy" else NARROW)
@@ -111,38 +115,12 @@ def _arguments(target: NamedFunction, given: Given) -> dict[str, Tree]:
             numbers = f"--input {needed[0] if needed else 'x'}=[1.5,2.5]"
             beside = f"or define {target.name}{INPUTS}() beside the function, which returns them"
             raise BadArgument(f"{target}: expected arguments: write {shapes}, or {numbers}, {beside}")
-        found = _by_name(stands() if callable(stands) else stands, names)
-    if wrong := [each for each in found if names and each not in names]:
+        found = by_name(stands() if callable(stands) else stands, target.function)
+    if wrong := [each for each in found if len(names) == len(parameters) > 0 and each not in names]:
         raise BadArgument(f"{target}: unknown argument {wrong[0]!r}; expected some of {', '.join(names)}")
     if missing := [each for each in needed if each not in found]:
         raise BadArgument(f"{target}: missing argument {missing[0]!r}: write --shape {missing[0]}=3, for example")
     return found
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function, none for one in C that does not tell them."""
-    try:
-        return [*inspect.signature(getattr(function, "forward", function)).parameters.values()]
-    except ValueError:
-        return []
-
-
-def _by_position(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes its arguments by name and passes them by position, as far as it can.
-
-    In eager mode, TensorFlow ignores a custom gradient in what is passed by name.
-    """
-    parameters = _parameters(function)
-
-    def called(**arguments: Any) -> Any:
-        positional = list[Any]()
-        for name in [each.name for each in parameters if each.kind < each.VAR_POSITIONAL] or list(arguments):
-            if name not in arguments:
-                break
-            positional.append(arguments.pop(name))
-        return function(*positional, **arguments)
-
-    return called
 
 
 def _written(given: Given, dtype: str) -> dict[str, Tree]:
@@ -153,15 +131,3 @@ def _written(given: Given, dtype: str) -> dict[str, Tree]:
     }
     arrays = {key: np.asarray(value) for key, value in given.inputs.items()}
     return found | {key: x.astype(dtype) if x.dtype.kind == "f" else x for key, x in arrays.items()}
-
-
-def _by_name(arguments: Any, names: list[str]) -> dict[str, Tree]:
-    """Return arguments by name: a dict has the names, a tuple their order, and all else is the first argument."""
-    if isinstance(arguments, dict):
-        return cast(dict[str, Tree], arguments)
-    values = cast(tuple[Tree, ...], arguments) if isinstance(arguments, tuple) else (arguments,)
-    if len(values) > len(names):
-        raise BadArgument(
-            f"expected at most {len(names)} arguments, got {len(values)}: return a list for one of numbers"
-        )
-    return dict(zip(names, values, strict=False))

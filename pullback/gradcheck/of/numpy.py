@@ -8,6 +8,8 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.calling import Arguments
+from pullback.gradcheck.of.source import Source, array, call
 from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 GRADIENTS = ("_vjp", "_grad", "_der", "_prime", "_jac")
@@ -19,7 +21,7 @@ HESSIANS = ("_hvp", "_hess_prod")
 class NumpyFunction:
     """A function with its gradient: ``vjp(x, dy)``, or ``gradient(x)`` of a scalar, or the Jacobian."""
 
-    mode = ""
+    mode = remark = ""
 
     def __init__(
         self, function: Callable[..., Any], gradient: Callable[..., Any], action: Callable[..., Any] | None
@@ -71,6 +73,22 @@ class NumpyFunction:
             raise NotImplementedError
         return np.asarray(dy * self._action(*self._with(leaves).values(), v))
 
+    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
+        """Return a call of the gradient, whose name this is."""
+        arguments = [*self._with({key: _written(x) for key, x in leaves.items()}).values()]
+        dy = _written(cotangent)
+        if self._takes_cotangent:
+            values = self.values(leaves)
+            dys = tuple(dy if key == output else _written(np.zeros_like(y)) for key, y in values.items())
+            found = call(name, Arguments([*arguments, dys[0] if len(dys) == 1 else dys], {}))
+        else:
+            found = call(name, Arguments(arguments, {}))
+        found += f"[{self._inputs.index(wrt)}]" if len(self._inputs) > 1 else ""
+        return (
+            "import numpy as np",
+            found if self._takes_cotangent else f"np.tensordot({dy}, {found}, {cotangent.ndim})",
+        )
+
     def other(self) -> None:
         """Return no other mode."""
 
@@ -79,7 +97,7 @@ class NumpyFunction:
         """Whether the gradient has one more parameter than the function has arguments."""
         return len(inspect.signature(self._gradient).parameters) > len(self._arguments)
 
-    def _with(self, leaves: Arrays) -> dict[str, Tree]:
+    def _with(self, leaves: Mapping[str, Any]) -> dict[str, Tree]:
         return cast(dict[str, Tree], rebuild(self._arguments, "", leaves.get))
 
 
@@ -94,3 +112,7 @@ def _contracted(dy: Array, jacobian: Array, x: Array) -> Array:
         expected = f"a Jacobian of shape {[*dy.shape, *x.shape]}"
         raise TypeError(f"expected {expected}, got shape {list(jacobian.shape)}; or take dy as the last argument")
     return np.tensordot(dy, jacobian, axes=dy.ndim)
+
+
+def _written(x: Array) -> Source:
+    return array("np.array", x, "np")

@@ -8,13 +8,15 @@ import tensorflow as tf
 
 from pullback.dtypes import Array
 from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.calling import ordered
+from pullback.gradcheck.of.source import Source, array, call, part
 from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 
 class TensorFlowFunction:
     """A function of tensors. It runs in eager mode, as written."""
 
-    mode = "eager"
+    mode, remark = "eager", ""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
@@ -48,11 +50,23 @@ class TensorFlowFunction:
         found = tape.gradient(product, tensors[a], unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return np.asarray(found)
 
+    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
+        """Return a call of ``tf.gradients``, which needs a graph."""
+        sources = {key: _written(x) for key, x in leaves.items()} | {wrt: Source("x")}
+        y = call(name, ordered(self._function, rebuild(self._arguments, "", lambda key, x: sources.get(key) or x)))
+        pull = f"tf.function(lambda x: tf.gradients({y}{part(output)}, x, {_written(cotangent)}))"
+        return "import tensorflow as tf", f"{pull}({_written(leaves[wrt])})[0]"
+
     def other(self) -> "TensorFlowFunction | None":
         """Return the function as a graph, with the same arguments, if this one runs eagerly."""
         if self.mode == "graph":
             return None
-        found = TensorFlowFunction(tf.function(self._function))
+
+        def called(**arguments: Tree) -> Tree:
+            return self._function(**arguments)
+
+        # TensorFlow would take the signature of what the function itself wraps.
+        found = TensorFlowFunction(tf.function(called))
         found.mode, found._arguments = "graph", self._arguments
         return found
 
@@ -82,3 +96,7 @@ LIBRARY = TensorFlowFunction
 def is_float(x: object) -> bool:
     """Return whether a value is a tensor, an array or a number of real floats."""
     return isinstance(x, float) or tf.as_dtype(getattr(x, "dtype", tf.int32)).is_floating
+
+
+def _written(x: Array) -> Source:
+    return array("tf.constant", x, "tf")
