@@ -14,6 +14,10 @@ WIDTH = 12**0.5
 # The largest error that underflow may be, as a fraction of a number: a number that is lost altogether is no rounding.
 MOST_LOST = 0.1
 
+# The gradient of a product that puts an error into a number. That of any other product would have further products, and
+# errors of these: with the second order, most nodes of a loop.
+UNDIFFERENTIATED = "PullbackRandomError"
+
 Units: TypeAlias = Literal["all", "own", "own, joint"]
 """What the scale of errors counts: 1 for ``all`` dtypes, or eps of each tensor's ``own``.
 
@@ -30,6 +34,13 @@ class Losses(NamedTuple):
 
 
 NO_LOSSES = Losses()
+
+
+@tf.RegisterGradient(UNDIFFERENTIATED)
+def _past_error(operation: Any, dy: Tensor) -> tuple[Tensor, None]:
+    """Return the cotangent of a number without its error: what a kernel rounds is not differentiated."""
+    del operation
+    return dy, None
 
 
 class RandomErrors:
@@ -58,10 +69,10 @@ class RandomErrors:
         noise = self._noise(x)
         scale, one = self._numbers(x.dtype)
         factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
-        # Nothing is differentiated with respect to it; in loops, gradients would be made for it all the same.
-        one_off = tf.stop_gradient(tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise)))
-        # Not x + x * noise: an infinite number would become NaN.
-        moved = tf.raw_ops.Mul(x=x, y=one_off)
+        one_off = tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise))
+        with x.graph.gradient_override_map({"Mul": UNDIFFERENTIATED}):
+            # Not x + x * noise: an infinite number would become NaN.
+            moved = tf.raw_ops.Mul(x=x, y=one_off)
         rounded, flushed = self._losses
         if rounded:
             moved += WIDTH * noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from app.autodiff.derivatives import Kind
+from app.autodiff.derivatives import Kind, values_up_to
 from app.autodiff.random_errors import NO_LOSSES, RandomErrors
+from app.autodiff.random_rounding import RandomRounding
 from app.gradcheck import random_arrays, rounding
 from app.gradcheck.options import Options
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
+from app.runtime import modes
 from app.tensors.json import decode
 from ops import FLOATS, Op
 from tests.gradcheck.checking import CPU
@@ -101,6 +103,19 @@ def test_nothing_is_differentiated_with_respect_to_the_errors() -> None:
         y = RandomErrors(scale, tf.constant(0), "all", NO_LOSSES, is_elementwise=True).off(x)
         assert tf.gradients(y, [scale]) == [None]
         assert tf.gradients(y, [x]) != [None]
+
+
+@pytest.mark.parametrize("has_tapes", [True, False])
+def test_errors_do_not_multiply_in_the_second_order_of_a_loop(has_tapes: bool) -> None:
+    def recurrence(x):
+        return tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, tf.tanh(x * y)), [0, x])[1]
+
+    sample = sample_of(elementwise(recurrence, None, name="planted"), x=[0.5])
+    call = values_up_to("products", sample.point, sample.cotangents, sample.vectors)
+    program = RandomRounding(call.program, has_tapes=has_tapes)
+    plain = modes.trace_of(call.program, "graph", call.leaves, CPU["cpu"])
+    off = modes.trace_of(program, "graph", [*call.leaves, np.array(1e-9), np.array(0)], CPU["cpu"])
+    assert off.nodes < 5 * plain.nodes
 
 
 def test_without_errors_the_values_are_those_of_the_op() -> None:
