@@ -1,7 +1,7 @@
 """``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -138,7 +138,9 @@ def check(
             if is_local
             else runnable(events, None if servers else url or ctx.obj)
         )
-        with closing(pasted) as found:
+        # A function of the user may print.
+        printed = redirect_stdout(sys.stderr) if STDOUT in (json, junit, html) else nullcontext()
+        with closing(pasted) as found, printed:
             outcome = follow(out, found, quiet=quiet, inconclusive=inconclusive)
         if outcome.lost is not None:
             raise outcome.lost

@@ -58,9 +58,10 @@ def check_targets(targets: Sequence[Checkable], options: TargetOptions) -> Gener
         for target in targets:
             try:
                 reports.append(function_report(target, options, opened))
-            except BadArgument:
-                raise
             except PullbackError as error:
+                # One function that cannot be checked does not end the checks of others.
+                if isinstance(error, BadArgument) and len(targets) == 1:
+                    raise
                 unavailable[str(target)] = str(error)
         total, done = sum(each.planned for each in reports), 0
         yield Start([each.target for each in reports], unavailable, total)

@@ -61,7 +61,7 @@ class Target(NamedTuple):
     def connect(self, opened: ExitStack, timeout: float, config: Mapping[str, Any], given: Given = NOTHING) -> Function:
         """Return the model there; ``opened`` closes its connections. Raises ``PullbackError`` if there is none."""
         if self.protocol in FUNCTIONS:
-            return named_function(self.protocol, self.url, given)
+            return named_function(self.protocol, self.url, given, timeout)
         if config and self.protocol in ("tesseract", "ase"):
             what = "a Tesseract" if self.protocol == "tesseract" else "a calculator"
             raise BadArgument(f"--config: expected none, since {what} has only inputs: give all with --inputs")

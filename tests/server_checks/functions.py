@@ -224,8 +224,101 @@ def one_gradient_vjp(x, w, dy):
 
 
 def sleeping(x):
-    time.sleep(5)
+    if not x.all():
+        time.sleep(5)
     return x
 
 
 sleeping_vjp = nothing_vjp
+
+
+def endless(x):
+    while CALLS.count >= 0:
+        time.sleep(0.01)
+    return x
+
+
+endless_vjp = nothing_vjp
+
+
+def in_list(x):
+    return [x**2, 3 * x]
+
+
+def in_list_vjp(x, dy):
+    return 2 * x * dy[0] + 3 * dy[1]
+
+
+def of_float(x):
+    return float(np.sum(x**2))
+
+
+def of_float_vjp(x, dy):
+    return 2 * x * dy
+
+
+def itself(x):
+    return x
+
+
+def itself_vjp(x, dy):
+    return dy
+
+
+def other_shapes(x):
+    CALLS.count += 1
+    return x[: 1 + CALLS.count % 2]
+
+
+other_shapes_vjp = nothing_vjp
+
+
+def not_a_number(x):
+    return x * np.nan
+
+
+not_a_number_vjp = nothing_vjp
+
+
+def of_complex(x):
+    return x * 1j
+
+
+of_complex_vjp = nothing_vjp
+
+
+def exiting(x):
+    raise SystemExit(3)
+
+
+exiting_vjp = nothing_vjp
+
+
+def printing(x):
+    print("a line of the user")
+    return x**2
+
+
+printing_vjp = of_float_vjp
+
+
+def without_gradient(x):
+    return x**2
+
+
+def without_gradient_vjp(x, dy):
+    return None
+
+
+def only_float32(x):
+    if x.dtype != np.float32:
+        raise TypeError("the kernel takes float32")
+    return np.sin(x)
+
+
+def only_float32_vjp(x, dy):
+    return np.cos(x) * dy
+
+
+def only_float32_inputs():
+    return np.array([0.5, -1.25, 2.0], np.float32)

@@ -1,5 +1,6 @@
 """Functions of NumPy and TensorFlow in this process: right ones pass, wrong ones fail, others say what is missing."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 from pullback.cli import main
 from pullback.cli.functions import given
 from pullback.errors import BadArgument
+from pullback.gradcheck.events import TargetOptions, check_targets
 from pullback.gradcheck.of.local import Domain, Given
+from pullback.gradcheck.targets import server_target
+from tests.server_checks import functions
 from tests.server_checks.function_reports import failed, report
 
 HERE = "numpy+tests.server_checks.functions:"
@@ -22,6 +26,10 @@ RIGHT: dict[str, Given] = {
     "squares": Given(),
     "in_dict": Given(),
     "of_kind": Given(),
+    "in_list": SHAPE,
+    "of_float": SHAPE,
+    "itself": SHAPE,
+    "only_float32": Given(),
     "narrow": SHAPE,
     "logarithm": Given(shapes={"x": (3,)}, domains={"x": Domain(0.0)}),
 }
@@ -63,6 +71,14 @@ def test_a_wrong_function_fails(name: str, seed: int) -> None:
         (HERE + "no_gradient", SHAPE, "expected a gradient: no_gradient_vjp, no_gradient_grad"),
         (HERE + "nothing", SHAPE, "expected a result with floats, got none"),
         (HERE + "whole", SHAPE, "expected a result with floats, got none"),
+        (HERE + "of_complex", SHAPE, "expected a result with floats, got none: return an array"),
+        (
+            HERE + "of_complex",
+            Given(inputs={"x": np.array([1j])}),
+            "expected an argument with floats, which are not",
+        ),
+        (HERE + "not_a_number", SHAPE, "got NaN or an infinity"),
+        (HERE + "exiting", SHAPE, "SystemExit: 3, at functions.py:"),
         (HERE + "raising", SHAPE, "ValueError: a matrix is needed, at functions.py:"),
         (HERE + "logarithm", SHAPE, "--domain x=0..inf"),
         (HERE + "thrice", Given(), "--shape x=3, or --input x=[1.5,2.5], or define thrice_inputs()"),
@@ -83,6 +99,46 @@ def test_a_gradient_with_too_few_results_is_a_finding() -> None:
     assert "expected a gradient for each of x, w, got 1" in failed(found)["contract"]
 
 
+def test_the_reason_for_one_dtype_is_told() -> None:
+    assert "takes no float64: it was checked in float32 alone" in report(HERE + "only_float32").document["scope"]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "words"),
+    [
+        ("without_gradient", "fail", "expected a gradient for each input, got None: return zeros"),
+        ("other_shapes", "error", "expected shape [2, 2], got [1, 2]"),
+    ],
+)
+def test_a_function_that_answers_nonsense_says_so(name: str, verdict: str, words: str) -> None:
+    functions.CALLS.count = 0
+    [check] = report(HERE + name, SHAPE).checks
+    assert check.verdict == verdict
+    assert words in check.sentence
+
+
+def test_a_function_that_never_returns_or_fails_does_not_end_the_checks_of_others() -> None:
+    targets = [server_target(HERE + name) for name in ("endless", "raising", "itself")]
+    try:
+        events = [*check_targets(targets, TargetOptions(given=SHAPE, timeout=0.5, checks=["derivative"]))]
+    finally:
+        functions.CALLS.count = -1
+    assert events[0].unavailable[HERE + "endless"] == (
+        "no result within 0.5 s: does it loop for ever, or wait for something? Raise --timeout if it is slow"
+    )
+    assert "a matrix is needed" in events[0].unavailable[HERE + "raising"]
+    assert events[-1].passed == 1
+
+
+def test_what_a_function_prints_is_not_among_the_reports(monkeypatch: pytest.MonkeyPatch, capsysbinary: Any) -> None:
+    arguments = ["check", HERE + "printing", "--shape", "x=2", "--check", "derivative", "--json", "-"]
+    monkeypatch.setattr("sys.argv", ["pullback", *arguments])
+    assert main() == 0
+    printed = capsysbinary.readouterr()
+    assert json.loads(printed.out)
+    assert b"a line of the user" in printed.err
+
+
 def test_a_function_that_does_not_return_ends_its_report_alone() -> None:
     [check] = report(HERE + "sleeping", SHAPE, timeout=0.2, checks=["derivative"]).checks
     assert check.verdict == "error"
@@ -93,6 +149,13 @@ def test_a_narrower_dtype_is_compared_with_float64() -> None:
     found = report(HERE + "layer", Given(dtypes=("float32", "float16")), checks=["dtypes"])
     assert found.verdict == "pass"
     assert {check.dtype for check in found.checks if check.check == "dtypes"} == {"float32", "float16"}
+
+
+def test_a_module_that_cannot_be_imported_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unfinished.py").write_text("scale = 2\nshape = scal.shape\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadArgument, match=r"NameError: name 'scal' is not defined.*, at unfinished\.py:2"):
+        report("numpy+unfinished:f", SHAPE)
 
 
 def test_the_command_checks_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:

@@ -1,10 +1,7 @@
 """A function of arrays with a gradient, of whatever library, as a model: ``torch+MODULE:FUNCTION``."""
 
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +22,7 @@ from pullback.gradcheck.function import (
 )
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree, as_arrays
+from pullback.gradcheck.of.user_code import told, within
 
 WIDE = "float64"
 AROUND = 3
@@ -121,7 +119,9 @@ class LocalFunction:
         except ModelFailed as error:
             raise BadArgument(str(error)) from error
         if not values:
-            cure = "return an array that depends on the inputs, not None, a number (.item(), float) or integers"
+            cure = (
+                "return an array that depends on the inputs, not None, a number (.item(), float), integers or complex"
+            )
             raise BadArgument(f"{target}: expected a result with floats, got none: {cure}")
         if not all(np.isfinite(y).all() for y in values.values()):
             cure = f"give others with --input, or say where they lie: --domain {self.inputs[0].name}=0..inf"
@@ -196,7 +196,7 @@ class LocalFunction:
             found = call(leaves)
         except NotImplementedError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelFailed(f"{self.name}: {told(error)}") from error
         for name, x in leaves.items():
             if x.tobytes() != before[name].tobytes():
@@ -239,21 +239,24 @@ class LocalFunction:
         return self._exact(np.clip(x, *self._domains.get(name, Domain())))
 
 
-def local_function(target: str, library: Library, arguments: Mapping[str, Tree], given: Given) -> LocalFunction:
+def local_function(
+    target: str, library: Library, arguments: Mapping[str, Tree], given: Given, limit_s: float | None = None
+) -> LocalFunction:
     """Return the function as a model in float64, with a variant for each narrower dtype, and mode.
 
     The dtypes are those of the arguments, and the ``given`` ones. A function that takes no float64 is a model in its
-    own dtype.
+    own dtype. With ``limit_s``, another thread makes the first calls, and may take so many seconds for each model.
     """
     start = {name: _drawn(x, given.domains.get(name)) for name, x in library.leaves(as_arrays(arguments)).items()}
     if not start:
-        raise BadArgument(f"{target}: expected an argument with floats, got {shown(dict(arguments))}")
+        expected = "an argument with floats, which are not complex"
+        raise BadArgument(f"{target}: expected {expected}, got {shown(dict(arguments))}")
     own = min((x.dtype.name for x in start.values()), key=_bits)
     narrower = dict.fromkeys(dtype for dtype in (own, *given.dtypes) if dtype != WIDE)
     numbers = {name: x.astype(np.float64) for name, x in start.items()}
 
     def of(dtype: str, function: Library = library) -> LocalFunction:
-        return LocalFunction(target, function, numbers, given.domains, dtype)
+        return within(limit_s, lambda: LocalFunction(target, function, numbers, given.domains, dtype))
 
     try:
         found = of(WIDE)
@@ -270,19 +273,6 @@ def local_function(target: str, library: Library, arguments: Mapping[str, Tree],
         variants["modes"] = {modes: of(found.dtype, other)}
     found.variants = variants
     return found
-
-
-def told(error: BaseException) -> str:
-    """Return an exception in a line, with the line of the user's file that raised it."""
-    ours = Path(__file__).parents[2]
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((sys.prefix, sys.base_prefix, "<"))
-        and ours not in Path(frame.filename).parents
-    ]
-    where = f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    return f"{type(error).__name__}: {str(error)[:500]}{where}"
 
 
 def _drawn(x: Array, domain: Domain | None) -> Array:

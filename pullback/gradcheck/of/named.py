@@ -12,10 +12,11 @@ import numpy as np
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.called import library_of
 from pullback.gradcheck.of.calling import by_name, parameters_of
-from pullback.gradcheck.of.local import WIDE, Domain, Given, Library, LocalFunction, local_function, told
+from pullback.gradcheck.of.local import WIDE, Domain, Given, Library, LocalFunction, local_function
 from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree
+from pullback.gradcheck.of.user_code import told
 
 INPUTS = "_inputs"
 """How the name of the function ends that returns a function's arguments."""
@@ -40,14 +41,17 @@ class NamedFunction(NamedTuple):
         return next((each for each in names if callable(vars(self.module).get(each))), None)
 
 
-def named_function(kind: str, text: str, given: Given) -> LocalFunction:
-    """Return the function as a model; raise ``BadArgument`` for what is none, or lacks arguments or a gradient."""
+def named_function(kind: str, text: str, given: Given, limit_s: float) -> LocalFunction:
+    """Return the function as a model, whose first calls take no longer than the limit.
+
+    Raises ``BadArgument`` for what is none, or lacks arguments or a gradient, and ``TimedOut``.
+    """
     target = _named(kind, text)
     gradient = _gradient(target, given)
     library = _library(target, gradient)
     # NumPy would warn of what the errors say.
     with np.errstate(all="ignore"):
-        found = local_function(str(target), library, _arguments(target, given), given)
+        found = local_function(str(target), library, _arguments(target, given), given, limit_s)
     found.spelling = Spelling(gradient or target.name, target.module.__name__)
     return found
 
@@ -60,7 +64,7 @@ def _named(kind: str, text: str) -> NamedFunction:
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(where)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadArgument(f"{kind}+{text}: cannot import {where}: {told(error)}") from error
     finally:
         sys.path.remove(str(Path.cwd()))

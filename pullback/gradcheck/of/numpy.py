@@ -58,6 +58,8 @@ class NumpyFunction:
             raise TypeError(
                 f"expected a gradient for each of {', '.join(self._inputs)}, got {len(parts)}: return a tuple"
             )
+        if any(part is None for part in parts):
+            raise TypeError("expected a gradient for each input, got None: return zeros where there is none")
         by_name = {name: np.asarray(dx) for name, dx in zip(self._inputs, parts, strict=True) if name in inputs}
         if self._takes_cotangent:
             return by_name

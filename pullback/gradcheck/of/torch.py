@@ -41,13 +41,14 @@ class TorchFunction:
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
+        # Some functions look whether their inputs require a gradient.
+        found = self._results(self._tensors(leaves, list(leaves)))
         if self._constants is None:
-            found = self._results(self._tensors(leaves, list(leaves)))
             constants = [name for name, y in found.items() if not y.requires_grad]
             self._constants = constants if len(constants) < len(found) else ()
             if self._constants:
                 self.remark = f"{', '.join(constants)} has no gradient in PyTorch, and was left out."
-        return {name: array(y) for name, y in self._results(self._tensors(leaves)).items()}
+        return {name: array(y) for name, y in found.items() if name not in self._constants}
 
     def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
         """Return Jᵀ dy by input, as ``backward`` computes it."""
