@@ -14,9 +14,14 @@ from tests.conftest import ROOT
 from tests.environments import LIMIT_S, failures
 
 TESTS = ROOT / "tests" / "client"
-OF_SERVICE = re.compile(r'^from (app|ops)\b|import_module\("keras"', re.MULTILINE)
-"""The import of tests that compare the client with the service, or need TensorFlow."""
+OF_SERVICE = re.compile(r'^from (app|ops|opentelemetry)\b|import_module\("keras"', re.MULTILINE)
+"""The import of tests that compare the client with the service, or need TensorFlow or OpenTelemetry."""
 INSTALLED = "import importlib.util as u, pullback; assert not u.find_spec('tensorflow'), 'expected no TensorFlow here'"
+
+
+def files() -> list[Path]:
+    """Return the files with tests of the client that need no part of the service."""
+    return [path for path in sorted(TESTS.glob("test_*.py")) if not OF_SERVICE.search(path.read_text("utf-8"))]
 
 
 def make(environment: Path, python: str) -> Path:
@@ -37,12 +42,11 @@ def make(environment: Path, python: str) -> Path:
 
 def main(python: str, environment: str) -> int:
     """Return 1 when a test fails."""
-    made = make(Path(environment).absolute(), python)
-    files = [path for path in sorted(TESTS.glob("test_*.py")) if not OF_SERVICE.search(path.read_text("utf-8"))]
+    made, tests = make(Path(environment).absolute(), python), files()
 
     def run(name: str, url: str) -> int:
-        command = [made, "-m", "pytest", *files, "-p", "no:cacheprovider", "-n", "2", "--url", url]
-        print(f"{name}: {len(files)} files", flush=True)
+        command = [made, "-m", "pytest", *tests, "-p", "no:cacheprovider", "-n", "2", "--url", url]
+        print(f"{name}: {len(tests)} files", flush=True)
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
     return bool(failures([python], run))
