@@ -32,7 +32,7 @@ ENVIRONMENTS = {
     "expensive_function": SERVICE,
     "forces": ROOT / "build/frameworks/ase",
 }
-CELL_LIMIT_S = 120
+CELL_LIMIT_S = 300
 LAUNCH = "import runpy, sys; sys.path.append({!r}); runpy.run_module('ipykernel_launcher', run_name='__main__')"
 DEFAULT_URL = "http://127.0.0.1:8000"
 LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+")

@@ -114,7 +114,7 @@ small = np.array(
 )
 job = eig.jacobian({"a": small}, of=["w"], points=True, background=True)
 print("job", job.id[:8], "...")
-print("state:", job.wait(60).state)
+print("state:", job.wait().state)
 blocks = job.result().jacobian["w"]["a"]
 print("Jacobians:", blocks.shape)
 
