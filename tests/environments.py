@@ -6,6 +6,7 @@ with a separate service, because some tests read its counters.
 
 import itertools
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,8 @@ def run(environment: Path, folder: Path, files: Sequence[str], *options: str, **
 
 def failures(names: Sequence[str], run_one: Callable[[str, str], int]) -> list[str]:
     """Call ``run_one(name, url)`` for each name in turn, two at a time; return the names for which it is not 0."""
+    # A shell ignores it for commands in the background, and so would all processes that tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     left = iter(names)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failed = pool.map(lambda _: _failures(left, run_one), range(min(AT_ONCE, len(names))))
