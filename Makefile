@@ -189,7 +189,7 @@ IMAGE := docker build $(DOCKER_BUILD) --build-arg REVISION=$$(git rev-parse HEAD
 
 docs: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/docs/.installed-$(MINOR) ## build the site of the documentation into build/site
 	@rm -rf build/site-pages; $(VENV)/bin/python -m website.reference build/site-pages
-	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs --quiet build --config-file website/mkdocs.yml
+	@PULLBACK_REPOSITORY=$${PULLBACK_REPOSITORY-$$(git remote get-url origin 2>/dev/null | grep '^https:')} NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs --quiet build --config-file website/mkdocs.yml
 	@echo "Open build/site/index.html; it needs no server."
 
 # Which notebooks, by default all: make tutorials NAMES="sampler forces"

@@ -46,6 +46,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Return a page for unknown addresses that needs no other file: it may be sent for any folder."""
+    del config
+    own = Path(__file__).with_name("404.html")
+    return own.read_text(encoding="utf-8") if template_name == own.name else output
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links to where the site has the files; a link to a folder becomes its text."""
     del config

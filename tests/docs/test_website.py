@@ -69,3 +69,8 @@ def test_a_plot_shows_the_op_and_its_gradient(registry: Registry, name: str, val
         assert (wrong, near) == ([], [])
         assert max(np.diff([x for _, x, _ in points])) < 2 * (RIGHT - LEFT) / 600
         assert [letter for letter, _, _ in points].count("M") == pieces[kind]
+
+
+def test_the_page_for_unknown_addresses_loads_nothing() -> None:
+    text = (ROOT / "website" / "404.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|src=|href=\"/|<link", text)
