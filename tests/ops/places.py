@@ -15,7 +15,7 @@ def by_gradients(f, x, orders):
     """Differentiate by ``tf.gradients`` in the graph of the caller."""
     levels = [f(x)]
     for _ in range(orders):
-        levels += tf.gradients(levels[-1], x)
+        levels += tf.gradients(levels[-1], x, grad_ys=tf.ones_like(levels[-1]))  # complex numbers need cotangents
     return levels
 
 

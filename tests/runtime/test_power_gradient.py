@@ -10,11 +10,12 @@ from tests.ops.places import PLACES
 X = np.array([0.0, 2.0, -1.5])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("place", [PLACES[name] for name in ("eager", "tape outside", "gradients inside")])
 @pytest.mark.parametrize("exponents", [0, 1, 2, 3, (1, 2, 3), ((0,), (2,))], ids=str)
-def test_derivatives_at_zero_are_those_of_polynomials(place, exponents) -> None:
+def test_derivatives_at_zero_are_those_of_polynomials(place, exponents, dtype) -> None:
     powers = np.broadcast_to(np.asarray(exponents, float), np.broadcast_shapes(np.shape(exponents), X.shape))
-    found = place(lambda x: tf.pow(x, tf.constant(exponents, x.dtype)), X, 4)
+    found = place(lambda x: tf.pow(x, tf.constant(exponents, x.dtype)), X.astype(dtype), 4)
     factor = np.ones(powers.shape)
     for order, derivative in enumerate(found[1:]):
         factor = factor * (powers - order)

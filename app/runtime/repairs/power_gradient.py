@@ -1,7 +1,7 @@
 """A correction of TensorFlow's gradient of powers, which is NaN at 0 from the order above the exponent.
 
 The gradient of x⁰ is 0, and TensorFlow 2.21 computes it as 0 · x⁻¹. So the third order of ``tf.pow(x, 2.0)`` was NaN at
-0, as was that of ``x ** 2``.
+0, as was that of ``x ** 2``. Of complex numbers, TensorFlow's 0⁰ is NaN, so the second order was so already.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,10 @@ def _constant_exponent(node: Any) -> Array | None:
 def _of_base(x: Tensor, exponent: Array, dy: Tensor) -> Tensor:
     """Return dy · exponent · x^(exponent - 1), and 0 for an exponent of 0."""
     less = np.where(exponent == 0, exponent, exponent - 1).astype(exponent.dtype)
-    dx = dy * _conjugate(exponent) * tf.pow(tf.math.conj(x), _conjugate(less))
+    power = tf.pow(tf.math.conj(x), _conjugate(less))
+    if np.iscomplexobj(less) and not less.all():
+        power = tf.where(less == 0, tf.ones_like(power), power)  # TensorFlow's is NaN at 0
+    dx = dy * _conjugate(exponent) * power
     if exponent.ndim:
         axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(x), s1=exponent.shape)
         dx = tf.reshape(tf.reduce_sum(dx, axes), tf.shape(x))
