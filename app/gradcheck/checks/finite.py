@@ -24,6 +24,7 @@ from app.gradcheck.checks import derivative, second
 from app.gradcheck.checks.higher import SECOND, derived_at
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
+from app.gradcheck.first_nan import first_nan
 from app.gradcheck.outside import noted
 from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Call
@@ -110,6 +111,8 @@ def _failure(subject: Subject, first: tuple[Sample, Key, int], wrong: int, point
         sentence += "wrong; forward tests for NaN, and does not depend on it, so derivatives are finite, and 0 at NaN"
     else:
         sentence += "not finite; if the derivative is infinite by nature, declare the pole (Input.poles or Op.singular)"
+    if kernel := first_nan(sample):
+        sentence += f"; the first NaN comes from TensorFlow's kernel {kernel}"
     reproduction = Call(sample.point, key, sample.cotangents, sample.vectors, at).reproduction(index, analytic)
     return Finding(subject, "fail", sentence, points, worst=worst, reproduction=reproduction)
 
