@@ -17,7 +17,7 @@ NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
 PROPERTIES = (
     *("determinism", "subset", "linearity", "adjoint", "symmetry", "second", "freshness"),
-    *("dtypes", "modes", "mutation"),
+    *("dtypes", "modes", "layouts", "mutation"),
 )
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
@@ -62,6 +62,7 @@ class Plan:
             "freshness": not self.looks_nearby or function.changed is not None,
             "dtypes": not function.variants.get("dtypes"),
             "modes": not function.variants.get("modes"),
+            "layouts": not function.variants.get("layouts"),
             "mutation": function.changed is None,
         }
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]

@@ -39,6 +39,7 @@ PROPERTY_CHECKS = {
     "freshness": freshness,
     "dtypes": variants("dtypes"),
     "modes": variants("modes"),
+    "layouts": variants("layouts"),
     "mutation": mutation,
 }
 CHECKS = ("derivative", *PROPERTIES)

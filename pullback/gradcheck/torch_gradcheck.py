@@ -8,7 +8,7 @@ import torch
 from pullback.errors import BadArgument
 from pullback.gradcheck.assertion import GradientReport, check, ignored
 
-FIRST = ("derivative", "determinism", "subset", "linearity", "adjoint", "dtypes", "modes", "mutation")
+FIRST = ("derivative", "determinism", "subset", "linearity", "adjoint", "dtypes", "layouts", "mutation")
 SECOND = ("second", "symmetry")
 
 

@@ -96,6 +96,24 @@ def no_second(x):
     return Exp.apply(x)
 
 
+class FromMemory(torch.autograd.Function):
+    """The gradient reads its cotangent as if it were contiguous, as a kernel with a pointer does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return x.cos() * dy.as_strided(dy.shape, torch.empty(dy.shape).stride())
+
+
+def from_memory(x):
+    return FromMemory.apply(x)
+
+
 def nan_at_zero(x):
     return torch.where(x > 0, torch.sqrt(x), torch.zeros_like(x))
 

@@ -18,6 +18,7 @@ RIGHT = ("network", "module", "loss", "norm", "pooled", "only_float32", "cube")
 WRONG = {
     "wrong_factor": ("derivative", "1.001 times"),
     "no_second": ("second", "all are 0"),
+    "from_memory": ("layouts", "of strided arrays"),
     "nan_at_zero": ("derivative", "is nan"),
     "without_gradient": ("contract", "expected no torch.no_grad()"),
     "writes": ("mutation", "writes into x"),

@@ -188,6 +188,25 @@ def transposed_inputs():
     return rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
 
 
+def from_memory(x):
+    return np.sin(x)
+
+
+def from_memory_vjp(x, dy):
+    # As a kernel that takes a pointer and no strides.
+    return np.cos(x) * np.lib.stride_tricks.as_strided(dy, dy.shape, np.empty_like(dy, order="C").strides)
+
+
+def only_contiguous(x):
+    if not x.flags.c_contiguous:
+        raise ValueError("a contiguous array is needed")
+    return np.sin(x)
+
+
+def only_contiguous_vjp(x, dy):
+    return np.cos(x) * dy
+
+
 # What cannot be checked.
 def no_gradient(x):
     return x

@@ -30,6 +30,7 @@ RIGHT: dict[str, Given] = {
     "of_float": SHAPE,
     "itself": SHAPE,
     "only_float32": Given(),
+    "only_contiguous": SHAPE,
     "narrow": SHAPE,
     "logarithm": Given(shapes={"x": (3,)}, domains={"x": Domain(0.0)}),
 }
@@ -41,6 +42,7 @@ WRONG: dict[str, tuple[str, str, Given]] = {
     "rounded_gradient": ("derivative", "wrong", SHAPE),
     "not_linear": ("linearity", "vjp(2a + 3b)", SHAPE),
     "wrong_in_float32": ("dtypes", "dx in float32", Given(shapes={"x": (2, 2)}, dtypes=("float32",))),
+    "from_memory": ("layouts", "of strided arrays", SHAPE),
     "drifting": ("determinism", "the second evaluation", SHAPE),
     "transposed": ("derivative", "dx", Given()),
 }
@@ -99,15 +101,22 @@ def test_a_gradient_with_too_few_results_is_a_finding() -> None:
     assert "expected a gradient for each of x, w, got 1" in failed(found)["contract"]
 
 
-def test_the_reason_for_one_dtype_is_told() -> None:
-    assert "takes no float64: it was checked in float32 alone" in report(HERE + "only_float32").document["scope"]
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("only_float32", Given(), "takes no float64: it was checked in float32 alone"),
+        ("only_contiguous", SHAPE, "takes no strided arrays: "),
+    ],
+)
+def test_what_a_function_does_not_take_is_told(name: str, arguments: Given, words: str) -> None:
+    assert words in report(HERE + name, arguments, checks=["derivative"]).document["scope"]
 
 
 @pytest.mark.parametrize(
     ("name", "verdict", "words"),
     [
         ("without_gradient", "fail", "expected a gradient for each input, got None: return zeros"),
-        ("other_shapes", "error", "expected shape [2, 2], got [1, 2]"),
+        ("other_shapes", "fail", "expected shape [2, 2], got [1, 2]"),
     ],
 )
 def test_a_function_that_answers_nonsense_says_so(name: str, verdict: str, words: str) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.calling import Called, by_name, by_position
-from pullback.gradcheck.of.local import Given, Library, LocalFunction, local_function
+from pullback.gradcheck.of.library import Library
+from pullback.gradcheck.of.local import Given, LocalFunction, local_function
 from pullback.gradcheck.of.numpy import NumpyFunction
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree, flatten

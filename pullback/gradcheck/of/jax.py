@@ -19,7 +19,7 @@ UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 class JaxFunction:
     """A function of pytrees, whose leaves that are arrays of floats are the inputs. It runs compiled, if it can."""
 
-    remark = ""
+    remark, has_layouts = "", False
     _derive: Callable[..., Any] = staticmethod(jax.grad)
     """What differentiates a scalar."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from pullback.gradcheck.function import (
     given_inputs,
     shown,
 )
+from pullback.gradcheck.of.library import Library
 from pullback.gradcheck.of.source import Spelling
+from pullback.gradcheck.of.strided import Strided
 from pullback.gradcheck.of.trees import Tree, as_arrays
 from pullback.gradcheck.of.user_code import told, within
 
@@ -46,45 +48,6 @@ class Domain(NamedTuple):
         if np.isfinite(self.high):
             return self.high - np.exp(rng.normal(size=shape) - 0.5)
         return rng.normal(size=shape)
-
-
-class Library(Protocol):
-    """A function in its library: arrays go in and come out as those of NumPy, and keep their dtype.
-
-    What the function raises comes out as it is. ``mode`` is how it runs, such as jit or eager; the ``remark`` is what
-    of it is not checked, or "".
-    """
-
-    mode: str
-    remark: str
-
-    def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
-        """Keep the arguments, and return the arrays of floats in them, by name; the others stay as they are."""
-        ...
-
-    def values(self, leaves: Arrays) -> dict[str, Array]:
-        """Return the outputs that are arrays of floats, by name."""
-        ...
-
-    def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
-        """Return Jᵀ dy by input, where J is the Jacobian of one output."""
-        ...
-
-    def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
-        """Return J tx by output. Raises ``NotImplementedError`` if the function has no forward mode."""
-        ...
-
-    def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
-        """Return ∂/∂b [Jₐᵀ dy] · v. Raises ``NotImplementedError`` if the function has no second order."""
-        ...
-
-    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
-        """Return Python that computes the gradient in ``wrt`` of a function of this name: a setup, an expression."""
-        ...
-
-    def other(self) -> "Library | None":
-        """Return the function in another mode, with the same arguments; ``None`` if there is none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -160,13 +123,13 @@ class LocalFunction:
 
     def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
         """Return J tx by output."""
-        tx = np.asarray(tangent, np.dtype(self.dtype))
+        tx = np.array(tangent, np.dtype(self.dtype))
         found = self._called(lambda leaves: self._library.jvp(leaves, name, tx, outputs), point)
         return self._floats(found, {slot.name: slot.shape for slot in self.outputs if slot.name in outputs})
 
     def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
         """Return ∂/∂b [Jₐᵀ dy] · v, of the shape of a."""
-        dy, v = self._of_output(output, cotangent), np.asarray(vector, np.dtype(self.dtype))
+        dy, v = self._of_output(output, cotangent), np.array(vector, np.dtype(self.dtype))
         found = self._called(lambda leaves: {inputs[0]: self._library.hessian(leaves, output, inputs, dy, v)}, point)
         return self._floats(found, {inputs[0]: point.inputs[inputs[0]].shape})[inputs[0]]
 
@@ -213,7 +176,7 @@ class LocalFunction:
 
     def _of_output(self, output: str, cotangent: Array) -> Array:
         dtype = next(slot.dtype for slot in self.outputs if slot.name == output)
-        return np.asarray(cotangent, np.dtype(dtype))
+        return np.array(cotangent, np.dtype(dtype))
 
     def _has(self, what: str, derivative: Callable[[], Any]) -> bool:
         """Return whether the function has a derivative; the remark says why not, if the library does."""
@@ -271,6 +234,12 @@ def local_function(
     if (other := library.other()) is not None:
         modes = (f"in mode {other.mode}", f"in mode {library.mode}")
         variants["modes"] = {modes: of(found.dtype, other)}
+    if library.has_layouts:
+        try:
+            layouts = ("of strided arrays", "of contiguous ones")
+            variants["layouts"] = {layouts: of(found.dtype, Strided(library))}
+        except BadArgument as error:
+            found.remark = f"{found.remark} It takes no strided arrays: {error}".lstrip()
     found.variants = variants
     return found
 

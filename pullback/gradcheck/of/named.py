@@ -12,7 +12,8 @@ import numpy as np
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.called import library_of
 from pullback.gradcheck.of.calling import by_name, parameters_of
-from pullback.gradcheck.of.local import WIDE, Domain, Given, Library, LocalFunction, local_function
+from pullback.gradcheck.of.library import Library
+from pullback.gradcheck.of.local import WIDE, Domain, Given, LocalFunction, local_function
 from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree

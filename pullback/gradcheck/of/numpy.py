@@ -22,6 +22,7 @@ class NumpyFunction:
     """A function with its gradient: ``vjp(x, dy)``, or ``gradient(x)`` of a scalar, or the Jacobian."""
 
     mode = remark = ""
+    has_layouts = True
 
     def __init__(
         self, function: Callable[..., Any], gradient: Callable[..., Any], action: Callable[..., Any] | None

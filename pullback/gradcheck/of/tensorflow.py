@@ -16,7 +16,7 @@ from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 class TensorFlowFunction:
     """A function of tensors. It runs in eager mode, as written."""
 
-    mode, remark = "eager", ""
+    mode, remark, has_layouts = "eager", "", False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""

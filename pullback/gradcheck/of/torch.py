@@ -23,7 +23,7 @@ class TorchFunction:
     If some arguments require a gradient, the others are not inputs. Outputs without a gradient are none, beside others.
     """
 
-    mode, remark = "eager", ""
+    mode, remark, has_layouts = "eager", "", True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
@@ -60,7 +60,7 @@ class TorchFunction:
         """Return J tx by output, in forward mode."""
         tensors = self._tensors(leaves)
         with forward_ad.dual_level():
-            tensors[name] = forward_ad.make_dual(tensors[name], torch.from_numpy(tangent.copy()))
+            tensors[name] = forward_ad.make_dual(tensors[name], torch.from_numpy(tangent))
             try:
                 found = self._results(tensors)
             except RuntimeError as error:
@@ -76,7 +76,7 @@ class TorchFunction:
         slope = self._gradients(tensors, output, dy, [b], create_graph=True)[b]
         if not slope.requires_grad:  # it is linear, or its backward cannot be differentiated
             return np.zeros_like(leaves[a])
-        product = (slope * torch.from_numpy(v.copy())).sum()
+        product = (slope * torch.from_numpy(v)).sum()
         [found] = torch.autograd.grad(product, [tensors[a]], allow_unused=True)
         return np.zeros_like(leaves[a]) if found is None else array(found)
 
@@ -111,9 +111,7 @@ class TorchFunction:
                 "inputs"
             )
         xs = [tensors[name] for name in inputs]
-        found = torch.autograd.grad(
-            y, xs, torch.from_numpy(cotangent.copy()), allow_unused=True, create_graph=create_graph
-        )
+        found = torch.autograd.grad(y, xs, torch.from_numpy(cotangent), allow_unused=True, create_graph=create_graph)
         return {name: torch.zeros_like(x) if dx is None else dx for name, x, dx in zip(inputs, xs, found, strict=True)}
 
     def _depends_on_others(self, tensors: Tensors, output: str) -> bool:

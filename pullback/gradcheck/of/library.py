@@ -1,0 +1,49 @@
+"""What the checks ask of a function of any library."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pullback.dtypes import Array
+from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.of.trees import Tree
+
+
+class Library(Protocol):
+    """A function in its library: arrays go in and come out as those of NumPy, and keep their dtype.
+
+    What the function raises comes out as it is. ``mode`` is how it runs, such as jit or eager; the ``remark`` is what
+    of it is not checked, or "".
+    """
+
+    mode: str
+    remark: str
+    has_layouts: bool
+    """Whether its arrays may be other than contiguous."""
+
+    def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
+        """Keep the arguments, and return the arrays of floats in them, by name; the others stay as they are."""
+        ...
+
+    def values(self, leaves: Arrays) -> dict[str, Array]:
+        """Return the outputs that are arrays of floats, by name."""
+        ...
+
+    def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
+        """Return Jᵀ dy by input, where J is the Jacobian of one output."""
+        ...
+
+    def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
+        """Return J tx by output. Raises ``NotImplementedError`` if the function has no forward mode."""
+        ...
+
+    def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
+        """Return ∂/∂b [Jₐᵀ dy] · v. Raises ``NotImplementedError`` if the function has no second order."""
+        ...
+
+    def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
+        """Return Python that computes the gradient in ``wrt`` of a function of this name: a setup, an expression."""
+        ...
+
+    def other(self) -> "Library | None":
+        """Return the function in another mode, with the same arguments; ``None`` if there is none."""
+        ...
