@@ -1,6 +1,9 @@
 """``pullback check torch+MODULE:FUNCTION``: right functions and modules pass, wrong ones fail."""
 
+import re
 from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +48,27 @@ def test_a_wrong_function_fails(name: str) -> None:
     check, words = WRONG[name]
     wrong = failed(report(HERE + name))
     assert words in wrong.get(check, ""), wrong
+
+
+def test_the_docs_say_what_autograd_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "check-functions.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| (\w+) \| (?:pass|fail)\b.*\|$", text, re.MULTILINE))
+    assert rows.keys() == {*RIGHT, *WRONG}
+    assert {name: says(name) for name in rows} == rows
+    ours = dict(re.findall(r"^\| `(\w+)` \| .* \| \w+ \| (pass|fail)\b.*\|$", text, re.MULTILINE))
+    assert ours == {**dict.fromkeys(RIGHT, "pass"), **dict.fromkeys(WRONG, "fail")}
+
+
+def says(name: str) -> str:
+    """Return what autograd's own gradcheck says of a function, in float64."""
+    function, made = getattr(functions_of_torch, name), getattr(functions_of_torch, f"{name}_inputs")()
+    arguments = made if isinstance(made, tuple) else (made,)
+    inputs = [x.detach().double().requires_grad_() if x.is_floating_point() else x for x in arguments]
+    function = deepcopy(function).double() if isinstance(function, torch.nn.Module) else function
+    try:
+        return "pass" if torch.autograd.gradcheck(function, inputs) else "fail"
+    except Exception:  # noqa: BLE001 - what it raises is what it says
+        return "fail"
 
 
 def test_shapes_of_the_command_line_are_tensors() -> None:
