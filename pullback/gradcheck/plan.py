@@ -24,6 +24,8 @@ STEPS_OF_GRADIENTS = 8
 TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
 """The gradients on two lines, to both sides, that compare a Jacobian with its transpose."""
 MOST_ALONE = 2
+FEWEST_ALONE, TOGETHER_ALONE = 2, 16
+"""How many numbers of an input move alone to be compared at least, and of all inputs together if that is more."""
 LOOK = 24
 """The evaluations that are left to look for a cache where an answer is the same as nearby."""
 MOVED = 2
@@ -37,8 +39,8 @@ class Plan:
     """What to do at each of ``points``.
 
     Each input moves along ``directions``, by ``steps`` to each side, or with 0 by three to one side; so do some
-    ``coordinates``, alone. If ``is_whole`` is false, one output and one input are chosen at random. If it
-    ``looks_nearby``, answers are compared with those at points nearby.
+    ``coordinates``, alone, of which many inputs have fewer each. If ``is_whole`` is false, one output and one input are
+    chosen at random. If it ``looks_nearby``, answers are compared with those at points nearby.
     """
 
     points: int
@@ -78,7 +80,7 @@ class Plan:
             "subset": outputs * inputs,
             "linearity": 2 * gradients,
             "adjoint": tangents,
-            "second": (1 + 2 * STEPS_OF_GRADIENTS) * outputs * inputs * inputs,
+            "second": outputs * inputs**2 + 2 * STEPS_OF_GRADIENTS * gradients,
             "freshness": _freshness(function),
             "mutation": 0,
             "symmetry": TRANSPOSED if function.is_energy else HESSIANS * outputs * inputs * (inputs + 1) // 2,
@@ -86,14 +88,18 @@ class Plan:
         noise = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients
         noisy = noise if self.measures_noise else 0
         for kind, others in function.variants.items():
-            of_check[kind] = len(others) * (noise + 2 * (1 + gradients))
+            of_check[kind] = len(others) * (2 * (1 + gradients) + (noise if kind == "dtypes" else 0))
         sizes = MOVED if self.steps else 0
         look = LOOK if "freshness" in checks else 0
         return look + points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
 
+    def coordinates_of(self, inputs: int) -> int:
+        """Return how many numbers of each of so many inputs move alone."""
+        return min(self.coordinates, max(FEWEST_ALONE, TOGETHER_ALONE // inputs))
+
     def _moves(self, function: Function, inputs: int) -> int:
         sides = 2 * self.steps or TAYLOR_STEPS
-        alone = sum(min(self.coordinates, math.prod(slot.shape)) for slot in function.inputs[:inputs])
+        alone = sum(min(self.coordinates_of(inputs), math.prod(slot.shape)) for slot in function.inputs[:inputs])
         return sides * (inputs * self.directions + alone)
 
 

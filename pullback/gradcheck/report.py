@@ -11,7 +11,7 @@ from pullback import __version__
 from pullback.counted import counted
 from pullback.documents import written
 from pullback.dtypes import Array
-from pullback.errors import BadAnswer, PullbackError
+from pullback.errors import BadAnswer, ModelFailed, PullbackError
 from pullback.findings import Check, Coverage, outcome
 from pullback.gradcheck.checks import properties
 from pullback.gradcheck.checks.derivative import Derivatives, moves
@@ -138,7 +138,12 @@ class FunctionReport:
         )
         for point, values in points:
             in_units = {name: y / self.units[name] for name, y in values.items()}
-            found.append(take(meter, point, in_units, slots, rng, measures_noise=self.plan.measures_noise))
+            try:
+                found.append(take(meter, point, in_units, slots, rng, measures_noise=self.plan.measures_noise))
+            except ModelFailed:
+                # At zeros and equal numbers there may be no derivative, as of a solution where a matrix is singular.
+                if not point.is_special:
+                    raise
         level = max(sample.level for sample in found)
         return [with_level(sample, level) for sample in found] if self.plan.measures_noise else found
 

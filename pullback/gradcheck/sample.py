@@ -60,9 +60,10 @@ class Sample:
     level: float = 0.0
     sizes: Mapping[Pair, Array] = field(default_factory=dict[Pair, Array])
 
-    def moved(self, name: str, by: Array) -> Point:
-        """Return the point with one input moved."""
-        return replace(self.point, inputs={**self.point.inputs, name: self.point.inputs[name] + by})
+    def moved(self, by: Mapping[str, Array]) -> Point:
+        """Return the point with some inputs moved."""
+        moved = {name: self.point.inputs[name] + step for name, step in by.items()}
+        return replace(self.point, inputs={**self.point.inputs, **moved})
 
     def size_of_sum(self, output: str) -> float:
         """Return the sum of the sizes of the numbers of an output, weighted with its cotangent."""
@@ -77,6 +78,14 @@ class Sample:
         """Return the size of each number of a gradient: that of the largest one, unless they are far apart."""
         size = self.sizes[pair]
         return size if are_far_apart(size) else self.largest_at(pair)
+
+    def terms(self, pair: Pair) -> Array:
+        """Return how large the terms may be of each number of a gradient, of which rounding alone may be left.
+
+        It is at least the size of the weighted output, for a change of the number by as much as itself.
+        """
+        by_values = self.size_of_sum(pair[0]) * FIRST_STEP / first_steps(self.point.inputs[pair[1]])
+        return np.fmax(by_values, largest_of(self.gradients[pair]))
 
     def size_in(self, name: str) -> Array:
         """Return the sizes of the gradients in an input, of which the largest counts."""
@@ -174,13 +183,15 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
         key: np.fmax(near[key], _of_solver(np.stack([each[key] for each in line]), meter.function.tolerance))
         for key in at
     }
-    level = max(
-        (largest_of(noises[key]) / size for key, value in at.items() if (size := largest_of(value))), default=0.0
-    )
+    levels = (largest_of(noises[key]) / size for key, value in at.items() if (size := largest_of(value)))
+    # A result that is nothing but rounding, as the gradient in what a normalisation takes away, says nothing of others.
+    level = max((each for each in levels if each < WIDEST_UNIT), default=0.0)
     level = max(level, _nonlinearity(meter, sample, rng))
     noises = {key: size * sizes[key] for key, size in noises.items()}
     sample = replace(sample, noise={name: noises[name, ""] for name in sample.values}, level=level)
-    sizes = {pair: _sizes(np.stack([each[pair] for each in line])) * sizes[pair] for pair in sample.gradients}
+    sizes = {
+        pair: _sizes(np.stack([each[pair] for each in line]) * sizes[pair], noises[pair]) for pair in sample.gradients
+    }
     sample = replace(
         sample, sizes={pair: size if are_far_apart(size) else np.ones(size.shape) for pair, size in sizes.items()}
     )
@@ -243,10 +254,11 @@ def _without_narrowing(found: Array, tiny: Array, value: Array) -> Array:
     return np.where((tiny <= WIDE_ROUNDING * size) & (found >= NARROWED * size), 0.0, found)
 
 
-def _sizes(line: Array) -> Array:
-    """Return how large the numbers are on a line, or how far they move on it."""
+def _sizes(line: Array, noises: Array) -> Array:
+    """Return how large the numbers are on a line, or how far they move on it; 0 for those that are rounding alone."""
     moved = line - line[int(np.argmin(np.abs(noise.NODES)))]
-    return np.nan_to_num(np.fmax.reduce(np.fmax(np.abs(line), np.abs(moved) / FAR)))
+    sizes = np.nan_to_num(np.fmax.reduce(np.fmax(np.abs(line), np.abs(moved) / FAR)))
+    return np.where(WIDEST_UNIT * sizes > noises, sizes, 0.0)
 
 
 def _relative(sample: Sample, output: str, noises: Array) -> float:

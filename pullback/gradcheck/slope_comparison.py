@@ -58,6 +58,15 @@ def add_slopes(
     comparison.evaluations += numeric.evaluations
 
 
+def scale_of(analytic: Array, numeric: Slopes, terms: Array | float) -> Array:
+    """Return the scale of derivatives: of a function that does not move, that of the ``terms`` which may round to 0.
+
+    That of others is the largest of them.
+    """
+    size = np.fmax(np.abs(analytic), np.abs(numeric.value))
+    return np.where(numeric.value == 0, terms, np.max(size, where=np.isfinite(size), initial=0.0))
+
+
 def usable_status(numeric: Slopes) -> Array:
     """Return the statuses, ``OK`` for a slope with one digit left, which can still expose a large error."""
     with np.errstate(invalid="ignore"):

@@ -18,7 +18,7 @@ from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.plan import TAYLOR_STEPS, Plan
 from pullback.gradcheck.sample import NOISES, Pair, Sample, directions, first_steps, vectors
-from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
+from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, scale_of, usable_status
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def moves(sample: Sample, plan: Plan, rng: np.random.Generator) -> list[Move]:
             # Along powers of two, kinks in several numbers at once may cancel.
             by = size * vectors(slot, rng) if sample.point.is_special else directions(slot, size, rng)
             found.append(Move(slot, by))
-        for at in sorted(rng.permutation(size.size)[: plan.coordinates].tolist()):
+        for at in sorted(rng.permutation(size.size)[: plan.coordinates_of(len(sample.inputs))].tolist()):
             index = tuple(map(int, np.unravel_index(int(at), slot.shape)))
             by = np.zeros(slot.shape)
             by[index] = size[index]
@@ -99,11 +99,14 @@ class Derivatives:
         for k, pair in enumerate(pairs):
             one = slice(k, k + 1)
             call = GradientCall(self.meter, sample, pair, sample.cotangents[pair[0]], times)
+            terms = np.max(np.abs(move.by) * sample.terms(pair), initial=0.0) / size
+            numeric_of = Slopes(numeric.value[one] / size, numeric.error[one] / size, numeric.status[one], 0)
             add_slopes(
                 self.comparisons[pair],
                 analytic[one] / size,
-                Slopes(numeric.value[one] / size, numeric.error[one] / size, numeric.status[one], 0),
+                numeric_of,
                 bar[one] / size,
+                scale=scale_of(analytic[one] / size, numeric_of, terms),
                 status=status[one],
                 x=x,
                 index=_constant(move.index),
@@ -137,14 +140,15 @@ class Derivatives:
         noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])
         estimate = partial(slopes, line, unit=sample.unit, rounding=noise, count=self.plan.steps)
         if self.spare < 2 * self.plan.steps:
-            return line.judged(estimate(ones), self._noise_of(line, sample, noise))
+            return self._judged(line, sample, estimate(ones), noise)
         before = self.meter.done
         found = estimate_twice(estimate, ones, analytic, bar)
         self.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
-        return line.judged(found, self._noise_of(line, sample, noise))
+        return self._judged(line, sample, found, noise)
 
-    def _noise_of(self, line: Line, sample: Sample, noise: Array) -> Array:
-        return np.fmax(noise, sample.unit * np.abs(line.values[0][0]))
+    def _judged(self, line: Line, sample: Sample, found: Slopes, noise: Array) -> Slopes:
+        size = np.abs(line.values[0][0])
+        return line.judged(found, np.fmax(noise, sample.unit * size), size)
 
 
 def _constant(value: T) -> Callable[[int], T]:
@@ -175,7 +179,7 @@ def _functions(meter: Meter, sample: Sample, move: Move) -> Callable[[Array], Ar
                 rows.append(sums(sample.values))
                 continue
             try:
-                rows.append(sums(meter.values(sample.moved(move.slot.name, step * move.by))))
+                rows.append(sums(meter.values(sample.moved({move.slot.name: step * move.by}))))
             except ModelFailed:
                 # A large step may leave the function's domain.
                 rows.append([np.nan] * len(sample.outputs))

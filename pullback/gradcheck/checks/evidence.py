@@ -15,6 +15,9 @@ from pullback.gradcheck.numeric import COVERAGE, NO_DIGITS, Slopes, Status
 
 Functions = Callable[[Array], Array]
 
+ROUNDING = 2.0**-40
+"""The noise that only rounding makes, relative to the terms of a number: more may hide a derivative."""
+
 
 @dataclass
 class Line:
@@ -31,13 +34,17 @@ class Line:
         self.values.append(found)
         return found
 
-    def judged(self, found: Slopes, noise: Array) -> Slopes:
-        """Return derivatives with the statuses that the values suggest; ``noise`` (P,) is that of each value."""
+    def judged(self, found: Slopes, noise: Array, terms: Array | float = 0.0) -> Slopes:
+        """Return derivatives with the statuses that the values suggest; ``noise`` (P,) is that of each value.
+
+        A function that moves by the rounding of its ``terms`` (P,) alone is constant.
+        """
         steps, values = np.concatenate(self.steps), np.concatenate(self.values)
         middle = self.values[0][0]
         with np.errstate(invalid="ignore", over="ignore"):
             moved = np.abs(values - middle)
-            is_constant = (moved == 0).all(axis=0)
+            rounding = np.where(noise <= ROUNDING * terms, COVERAGE * noise, 0.0)
+            is_constant = (moved <= rounding).all(axis=0)
             slope = np.nanmax(moved, axis=0, initial=0.0) / np.abs(steps).max()
             has_digits = found.error <= NO_DIGITS * np.fmax(np.abs(found.value), slope)
             oscillates = _contradicted(found, steps, values, noise)
@@ -48,7 +55,7 @@ class Line:
         status[is_constant] = Status.OK
         # Rounding hides what moves the values by less.
         value = np.where(is_constant, 0.0, found.value)
-        error = np.where(is_constant, noise / np.abs(steps).max(), found.error)
+        error = np.where(is_constant, np.fmax(noise, rounding) / np.abs(steps).max(), found.error)
         return Slopes(value, error, status, found.evaluations)
 
 

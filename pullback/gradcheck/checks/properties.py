@@ -89,7 +89,7 @@ def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, toleran
             expected = 2 * sample.gradients[pair] + 3 * two[pair]
             terms = np.abs(2 * sample.gradients[pair]) + np.abs(3 * two[pair])
             bar = RATIO * sample.bars[pair] + ROUNDINGS * sample.unit * terms
-            comparison.add(together[pair], expected, bar, calls=_always(call))
+            comparison.add(together[pair], expected, bar, scale=sample.terms(pair), calls=_always(call))
     for (_, name), comparison in comparisons.items():
         yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")
 
@@ -113,7 +113,8 @@ def adjoint(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerance
                 forth, back = dy * pushed[output], sample.gradients[pair] * v
                 bar = np.sum(sample.bars[pair] * np.abs(v))
                 bar += sample.relative_bar(pair) * np.abs(pushed[output]).max(initial=0.0) * np.sum(np.abs(dy))
-                comparisons[pair].add(forth.sum()[None], back.sum()[None], bar, index=_nowhere)
+                scale = np.max(np.abs(v) * sample.terms(pair), initial=0.0)
+                comparisons[pair].add(forth.sum()[None], back.sum()[None], bar, scale=scale, index=_nowhere)
     for comparison in comparisons.values():
         yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
 

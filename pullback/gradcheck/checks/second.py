@@ -1,20 +1,20 @@
 """The second order: the action of a Hessian beside numeric derivatives of the server's own gradients."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck.checks.evidence import Line
+from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.plan import STEPS_OF_GRADIENTS
 from pullback.gradcheck.sample import RATIO, Pair, Sample, directions, first_steps
-from pullback.gradcheck.slope_comparison import add_slopes, usable_status
+from pullback.gradcheck.slope_comparison import add_slopes, scale_of, usable_status
 from pullback.gradcheck.verdict import Finding, Subject
 
 MOST = 256
@@ -22,38 +22,47 @@ MOST = 256
 
 
 def second(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
-    """Compare H v with the numeric derivative of the gradient along v."""
+    """Compare H v with the numeric derivative of the gradient along v, which moves all inputs at once."""
     comparisons = {
         pair: Comparison(replace(subject, order=2, output=pair[0], input=pair[1]), tolerances)
         for pair in samples[0].gradients
     }
     rng = np.random.default_rng(len(samples))
     for sample in samples:
-        for (pair, comparison), along in product(comparisons.items(), sample.inputs):
-            v = directions(along, first_steps(sample.point.inputs[along.name]), rng)
-            _compare(meter, sample, pair, (along.name, v), comparison)
+        for slot in sample.outputs:
+            v = {x.name: directions(x, first_steps(sample.point.inputs[x.name]), rng) for x in sample.inputs}
+            _compare(meter, sample, slot.name, v, comparisons)
     for (_, name), comparison in comparisons.items():
         yield comparison.finding(f"H v in {name}", "the numeric derivative of the gradient")
 
 
-def _compare(meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array], comparison: Comparison) -> None:
-    output, name = pair
-    dy, (moved, v) = sample.cotangents[output], along
-    action, size = (
-        np.ravel(each)[:MOST]
-        for each in (meter.hessian(sample.point, output, (name, moved), dy, v), sample.size_of(pair))
-    )
-    noise = np.ravel(sample.bars[pair])[:MOST]
-    line = Line(_gradient(meter, sample, pair, along, lambda dx: np.ravel(dx)[:MOST]))
-    numeric = line.judged(slopes(line, np.ones(action.size), sample.unit, noise, count=STEPS_OF_GRADIENTS), noise)
+def _compare(meter: Meter, sample: Sample, output: str, v: Arrays, comparisons: Mapping[Pair, Comparison]) -> None:
+    pairs, dy = [(output, name) for name in v], sample.cotangents[output]
+
+    def some(of: Callable[[Pair], Array]) -> Array:
+        return np.concatenate([np.ravel(of(pair))[:MOST] for pair in pairs])
+
+    def action_in(pair: Pair) -> Array:
+        parts = [meter.hessian(sample.point, output, (pair[1], other), dy, along) for other, along in v.items()]
+        return np.sum(parts, axis=0)
+
+    action, noise = some(action_in), some(lambda pair: sample.bars[pair])
+    line = Line(_gradients(meter, sample, output, v, lambda dxs: some(lambda pair: dxs[pair[1]])))
+    terms, found = some(sample.terms), slopes(line, np.ones(action.size), sample.unit, noise, count=STEPS_OF_GRADIENTS)
+    numeric = line.judged(found, noise, terms)
     # The steps are of the size of the inputs: all that they change of a gradient is of its size.
-    bar = RATIO * sample.relative_bar(pair) * (np.abs(action) + size)
+    relative = some(lambda pair: np.full(v[pair[1]].shape, RATIO * sample.relative_bar(pair)))
+    bar = relative * (np.abs(action) + some(sample.size_of))
     with np.errstate(invalid="ignore"):
         apart = np.abs(action - numeric.value)
         is_small = (apart > bar) & (apart <= meter.function.tolerance * np.abs(action))
     status = usable_status(numeric)
     status = np.where((status == Status.OK) & is_small, Status.TOLERANCE, status)
-    add_slopes(comparison, action, numeric, bar, status=status)
+    scale, begin = scale_of(action, numeric, terms), 0
+    for pair in pairs:
+        part = slice(begin, begin := begin + min(MOST, v[pair[1]].size))
+        slopes_of = Slopes(numeric.value[part], numeric.error[part], numeric.status[part], numeric.evaluations)
+        add_slopes(comparisons[pair], action[part], slopes_of, bar[part], scale=scale[part], status=status[part])
 
 
 def transposed(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
@@ -83,31 +92,28 @@ def _nowhere(_: int) -> None:
 
 def _slope_of_sum(meter: Meter, sample: Sample, pair: Pair, along: Array, times: Array) -> Slopes:
     """Return the derivative along a direction of the sum of a gradient times ``times``."""
-    line = Line(_gradient(meter, sample, pair, (pair[1], along), lambda dx: np.sum(dx * times)[None]))
+    output, name = pair
+    line = Line(_gradients(meter, sample, output, {name: along}, lambda dxs: np.sum(dxs[name] * times)[None]))
     noise = np.sum(sample.bars[pair] * np.abs(times))[None]
     return line.judged(slopes(line, np.ones(1), sample.unit, noise, count=STEPS_OF_GRADIENTS), noise)
 
 
-def _gradient(
-    meter: Meter, sample: Sample, pair: Pair, along: tuple[str, Array], of: Callable[[Array], Array]
+def _gradients(
+    meter: Meter, sample: Sample, output: str, v: Arrays, of: Callable[[Arrays], Array]
 ) -> Callable[[Array], Array]:
-    """Return numbers ``of`` a gradient, a column each, as a function of the step along a direction."""
-    (output, name), (moved, v) = pair, along
+    """Return numbers ``of`` the gradients in some inputs, a column each, as a function of the step along ``v``."""
+    here = {name: sample.gradients[output, name] for name in v}
 
     def functions(steps: Array) -> Array:
         rows: list[Array] = []
         for step in steps[:, 0]:
             try:
-                point = sample.moved(moved, step * v)
-                dx = (
-                    meter.vjp(point, output, sample.cotangents[output], [name])[name]
-                    if step
-                    else sample.gradients[pair]
-                )
+                point = sample.moved({name: step * along for name, along in v.items()})
+                dxs = meter.vjp(point, output, sample.cotangents[output], list(v)) if step else here
             except ModelFailed:
                 # A large step may leave the function's domain.
-                dx = np.full(sample.gradients[pair].shape, np.nan)
-            rows.append(of(dx))
+                dxs = {name: np.full(dx.shape, np.nan) for name, dx in here.items()}
+            rows.append(of(dxs))
         return np.array(rows)
 
     return functions

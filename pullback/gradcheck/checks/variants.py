@@ -8,7 +8,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck import floats
-from pullback.gradcheck.function import Arrays, Function
+from pullback.gradcheck.function import Arrays, Function, Point
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.sample import NOISES, ROUNDINGS, Sample, gradients, largest_of, take, values_at
@@ -54,17 +54,25 @@ def _compare(
     }
     for sample in samples:
         inputs = {slot.name: _rounded(sample.point.inputs, slot.name, slot.dtype) for slot in variant.inputs}
-        point, rng = replace(sample.point, inputs=inputs), np.random.default_rng(len(samples))
+        point = replace(sample.point, inputs=inputs)
         with meter.of(variant) as other:
-            slots = ([*variant.inputs], [*variant.outputs])
-            found = take(other, point, values_at(other, point), slots, rng, measures_noise=True)
+            found = _taken(other, point, sample, len(samples))
         for name, y in values_at(meter, point).items():
             bar = NOISES * found.noise[name] + ROUNDINGS * found.unit * largest_of(y)
             of_values[name].add(found.values[name], y, bar)
         for pair, dx in gradients(meter, point, found.cotangents, sample.inputs).items():
-            of_gradients[pair].add(found.gradients[pair], dx, found.bars[pair])
+            of_gradients[pair].add(found.gradients[pair], dx, found.bars[pair], scale=found.terms(pair))
     yield from of_values.items()
     yield from ((f"d{name}", comparison) for (_, name), comparison in of_gradients.items())
+
+
+def _taken(meter: Meter, point: Point, sample: Sample, seed: int) -> Sample:
+    """Return the sample of a variant; one in the same dtypes has the noise of the function itself."""
+    variant, values = meter.function, values_at(meter, point)
+    if [*variant.inputs, *variant.outputs] != [*sample.inputs, *sample.outputs]:
+        slots = ([*variant.inputs], [*variant.outputs])
+        return take(meter, point, values, slots, np.random.default_rng(seed), measures_noise=True)
+    return replace(sample, values=values, gradients=gradients(meter, point, sample.cotangents, sample.inputs))
 
 
 def _rounded(inputs: Arrays, name: str, dtype: str) -> Array:

@@ -53,27 +53,27 @@ class JaxFunction:
         """Return J tx by output, in forward mode; a function with ``custom_vjp`` has none."""
         names = tuple(outputs)
 
-        def pushed(leaves: Mapping[str, Any], tx: Any) -> dict[str, Any]:
-            _, found = jax.jvp(lambda x: self._outputs({**leaves, name: x}), (leaves[name],), (tx,))
+        def pushed(leaves: dict[str, Any], tangents: dict[str, Any]) -> dict[str, Any]:
+            _, found = jax.jvp(self._outputs, (leaves,), (tangents,))
             return {key: found[key] for key in names}
 
         try:
-            return self._run(("jvp", name, names), pushed, leaves, tangent)
+            return self._run(("jvp", names), pushed, dict(leaves), _alone(leaves, name, tangent))
         except TypeError as error:
             raise NotImplementedError(str(error)) from error
 
     def hessian(self, leaves: Arrays, output: str, inputs: tuple[str, str], dy: Array, v: Array) -> Array:
         """Return ∂/∂b [Jₐᵀ dy] · v as the gradient of a gradient: that in a of ⟨J_bᵀ dy, v⟩."""
+
+        def actions(leaves: dict[str, Any], dy: Any, v: dict[str, Any]) -> dict[str, Any]:
+            def product(moved: dict[str, Any]) -> Any:
+                slopes = self._gradient(moved, output, dy, moved)
+                return sum(jax.numpy.vdot(slopes[name], v[name]) for name in v)
+
+            return self._derive(product)(leaves)
+
         a, b = inputs
-
-        def actions(leaves: Mapping[str, Any], dy: Any, v: Any) -> dict[str, Any]:
-            def product(moved: Mapping[str, Any]) -> Any:
-                return jax.numpy.vdot(self._gradient(moved, output, dy, {b: moved[b]})[b], v)
-
-            return self._derive(product)(dict(leaves))
-
-        # In all inputs at once, which is compiled once.
-        return self._run(("hessian", output, b), actions, leaves, dy, v)[a]
+        return self._run(("hessian", output), actions, dict(leaves), dy, _alone(leaves, b, v))[a]
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
         """Return a call of ``jax.vjp``."""
@@ -135,6 +135,11 @@ class ForwardFunction(JaxFunction):
 
 
 LIBRARY, FORWARD = JaxFunction, ForwardFunction
+
+
+def _alone(leaves: Arrays, name: str, x: Array) -> dict[str, Array]:
+    """Return a direction in one input, with zeros for the others: what takes it is compiled once for all inputs."""
+    return {key: x if key == name else np.zeros_like(leaf) for key, leaf in leaves.items()}
 
 
 def is_float(x: object) -> bool:

@@ -1,0 +1,150 @@
+"""Functions of JAX as their users write them, each with one common mistake in ``NAME_mistaken``."""
+
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+KEYS = iter(jax.random.split(jax.random.key(1), 40))
+
+
+def numbers(*shape):
+    return jax.random.normal(next(KEYS), shape)
+
+
+def ruled(function, backward):
+    """Return a function of one array with a gradient by hand."""
+    found = jax.custom_vjp(function)
+    found.defvjp(lambda x: (function(x), x), lambda x, dy: (backward(x, dy),))
+    return found
+
+
+# A perceptron, of which the mistaken one has a ReLU that looks at the sign of the incoming gradient.
+def perceptron(act, params, x):
+    for layer in params[:-1]:
+        x = act(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
+guided = ruled(jax.nn.relu, lambda x, dy: jnp.maximum(dy, 0) * (x > 0))
+mlp, mlp_mistaken = partial(perceptron, jax.nn.relu), partial(perceptron, guided)
+
+
+def mlp_inputs():
+    sizes = (3, 8, 8, 2)
+    layers = [{"w": numbers(n, m) / n**0.5, "b": 0.1 * numbers(m)} for n, m in pairwise(sizes)]
+    return {"params": layers, "x": numbers(4, 3)}
+
+
+# A recurrent network by scan, whose gradient of tanh has y for y².
+slow_tanh = ruled(jnp.tanh, lambda x, dy: dy * (1 - jnp.tanh(x)))
+
+
+def recurrent(act, w, u, h, xs):
+    def step(h, x):
+        h = act(w @ h + u @ x)
+        return h, h.sum()
+
+    return lax.scan(step, h, xs)
+
+
+rnn, rnn_mistaken = partial(recurrent, jnp.tanh), partial(recurrent, slow_tanh)
+
+
+def rnn_inputs():
+    return {"w": 0.5 * numbers(3, 3), "u": numbers(3, 2), "h": numbers(3), "xs": numbers(5, 2)}
+
+
+# The log of a sum of exponentials by hand, whose mistaken gradient does not divide by the sum.
+def stable(x):
+    top = lax.stop_gradient(x.max(-1, keepdims=True))
+    return jnp.log(jnp.exp(x - top).sum(-1)) + top[..., 0]
+
+
+logsumexp = ruled(stable, lambda x, dy: dy[..., None] * jax.nn.softmax(x, -1))
+logsumexp_mistaken = ruled(stable, lambda x, dy: dy[..., None] * jnp.exp(x - x.max(-1, keepdims=True)))
+
+
+def logsumexp_inputs():
+    return numbers(3, 4)
+
+
+# Attention, whose mistaken softmax is normalised over the queries in the backward pass.
+def attend(softmax, q, k, v):
+    return softmax(q @ k.T / q.shape[-1] ** 0.5) @ v
+
+
+def of_softmax(axis):
+    def backward(x, dy):
+        y = jax.nn.softmax(x, -1)
+        return y * (dy - (y * dy).sum(axis, keepdims=True))
+
+    return ruled(jax.nn.softmax, backward)
+
+
+attention, attention_mistaken = partial(attend, of_softmax(-1)), partial(attend, of_softmax(0))
+
+
+def attention_inputs():
+    return {"q": numbers(4, 2), "k": numbers(3, 2), "v": numbers(3, 2)}
+
+
+# The solution of x = cos(a x) by a while loop, and the implicit function theorem.
+def solved(a):
+    def goes_on(state):
+        x, before, count = state
+        return (jnp.abs(x - before).max() > 1e-14) & (count < 200)
+
+    start = (jnp.cos(a), jnp.zeros_like(a), 0)
+    return lax.while_loop(goes_on, lambda state: (jnp.cos(a * state[0]), state[0], state[2] + 1), start)[0]
+
+
+def implicit(a, dy):
+    x = solved(a)
+    return -dy * x * jnp.sin(a * x) / (1 + a * jnp.sin(a * x))
+
+
+fixed_point = ruled(solved, implicit)
+fixed_point_mistaken = ruled(solved, lambda a, dy: -dy * solved(a) * jnp.sin(a * solved(a)))
+
+
+def fixed_point_inputs():
+    return jnp.array([0.3, 0.55, 0.8])
+
+
+# An explicit heat equation by fori_loop, whose gradient takes the stencil's boundary for periodic.
+def diffused(lap, u, rate):
+    return lax.fori_loop(0, 10, lambda _, u: u + rate * lap(u), u)
+
+
+def laplacian(u):
+    padded = jnp.pad(u, 1)
+    return padded[2:] - 2 * u + padded[:-2]
+
+
+periodic = ruled(laplacian, lambda u, dy: jnp.roll(dy, 1) - 2 * dy + jnp.roll(dy, -1))
+heat, heat_mistaken = partial(diffused, laplacian), partial(diffused, periodic)
+
+
+def heat_inputs():
+    return {"u": numbers(6), "rate": 0.2}
+
+
+# Cross-entropy with a mask, whose mistaken mean is over all numbers in the backward pass.
+def loss(mean, logits, labels, mask):
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]
+    return -mean(jnp.where(mask, picked, 0.0)) * mask.size / mask.sum()
+
+
+cross_entropy = partial(loss, jnp.mean)
+cross_entropy_mistaken = partial(loss, ruled(jnp.mean, jnp.full_like))
+
+
+def cross_entropy_inputs():
+    return {"logits": numbers(4, 3), "labels": jnp.array([0, 2, 1, 1]), "mask": jnp.array([True, True, False, True])}
+
+
+MODELS = ("mlp", "rnn", "logsumexp", "attention", "fixed_point", "heat", "cross_entropy")
+globals().update({f"{name}_mistaken_inputs": globals()[f"{name}_inputs"] for name in MODELS})

@@ -1,0 +1,27 @@
+"""Keras models of the usual layers: right ones pass, those with one mistake fail, at every seed."""
+
+import pytest
+
+from tests.gradcheck.checking import failed, report
+from tests.gradcheck.ordinary_keras import MODELS, op_of
+
+CHECKS = ("derivative", "second")
+CASES = [
+    pytest.param(name, seed, marks=() if name == "linear" and seed == 0 else pytest.mark.thorough)
+    for name in MODELS
+    for seed in range(5)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_right_model_does_not_fail(name: str, seed: int) -> None:
+    document = report(op_of(name, is_wrong=False), checks=CHECKS, seed=seed)
+    is_half = MODELS[name].policy != "float32"
+    assert document["verdict"] in ("pass", *(["inconclusive"] if is_half else [])), document["checks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_model_with_a_mistake_fails(name: str, seed: int) -> None:
+    assert "derivative" in failed(report(op_of(name, is_wrong=True), checks=CHECKS, seed=seed))
