@@ -58,7 +58,7 @@ def run_examples(page: Path, mark: str, url: str, **environment: str) -> None:
                 cwd=folder,
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=600,
                 check=False,
                 env={**os.environ, **environment},
             )
