@@ -120,7 +120,9 @@ class TorchFunction:
         return self._results(every)[output].requires_grad
 
     def _tensors(self, leaves: Arrays, wrt: Sequence[str] = ()) -> Tensors:
-        return {name: torch.from_numpy(x).requires_grad_(name in wrt) for name, x in leaves.items()}
+        # A module's parameters are contiguous: kernels such as that of batch_norm's gradient read no others.
+        arrays = {name: np.asarray(x, order="C") if name in self._parameters else x for name, x in leaves.items()}
+        return {name: torch.from_numpy(x).requires_grad_(name in wrt) for name, x in arrays.items()}
 
     def _results(self, tensors: Tensors) -> Tensors:
         dtype = next(iter(tensors.values())).dtype
