@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain, repeat
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,21 +17,23 @@ from tensorflow.python.pywrap_tfe import TFE_Py_Execute, TFE_Py_ExecuteCancelabl
 
 from app.runtime.this_thread import OnThisThread
 from ops import Array
+from pullback.ops._mechanisms import INLINED
 
-_UNOPTIMIZED = tf.compat.v1.ConfigProto(
-    allow_soft_placement=True,
-    graph_options=tf.compat.v1.GraphOptions(rewrite_options=RewriterConfig(disable_meta_optimizer=True)),
-)
+
+def _options(**rewriting: Any) -> context.FunctionCallOptions:
+    graph_options = tf.compat.v1.GraphOptions(rewrite_options=RewriterConfig(**rewriting))
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True, graph_options=graph_options)
+    return context.FunctionCallOptions(config_proto=config)
+
+
+_UNOPTIMIZED, _INLINED = _options(disable_meta_optimizer=True), _options(optimizers=["function"])
 
 
 @contextmanager
 def unoptimized() -> Generator[None]:
     """Inside this block, this thread makes functions whose graphs TensorFlow does not optimise at the first call."""
     now = context.context()
-    before, now.function_call_options = (
-        now.function_call_options,
-        context.FunctionCallOptions(config_proto=_UNOPTIMIZED),
-    )
+    before, now.function_call_options = now.function_call_options, _UNOPTIMIZED
     try:
         yield
     finally:
@@ -48,7 +51,10 @@ class Function:
         self._function, now = function, context.context()
         self._name, self._captured = function.name.decode(), list(function.captured_inputs)
         self._count, self._device = len(function.outputs), now.device_name
-        self._attrs = tuple(chain.from_iterable(now.function_call_options.as_attrs().items()))
+        options, graph = now.function_call_options, cast(Any, function.graph)
+        if options is _UNOPTIMIZED and graph.get_collection(INLINED):
+            options = _INLINED
+        self._attrs = tuple(chain.from_iterable(options.as_attrs().items()))
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function. Tensors share the memory of aligned leaves, and the read-only results that of tensors."""

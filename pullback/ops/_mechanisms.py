@@ -167,6 +167,10 @@ def register_gradient(op_type: str) -> Callable[[Function], Function]:
     return register
 
 
+INLINED = "pullback: with a SymbolicGradient"
+"""A graph with this collection must be inlined: TensorFlow's SymbolicGradient fails where no optimiser has seen it."""
+
+
 def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
     """Return the gradient that C++ registers, by ``REGISTER_OP_GRADIENT``, for the ops of ``forward``: dx for each x.
 
@@ -182,6 +186,10 @@ def symbolic_gradient(forward: Function, *leaves: Tensor) -> Any:
     def pull(*leaves: Tensor) -> Any:
         with tf.init_scope():
             gradient = _symbolic(forward, tuple(leaf.dtype for leaf in leaves))
+        graph: Any = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        while graph is not None:
+            graph.add_to_collection(INLINED, forward.__name__)
+            graph = getattr(graph, "outer_graph", None)
 
         def pull_back_again(*ddxs: Tensor) -> Any:
             del ddxs

@@ -8,12 +8,13 @@ from app.autodiff.derivatives import Kind, values_up_to
 from app.autodiff.random_errors import NO_LOSSES, RandomErrors
 from app.autodiff.random_rounding import RandomRounding
 from app.gradcheck import random_arrays, rounding
+from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.options import Options
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime import modes
 from app.tensors.json import decode
-from ops import FLOATS, Op
+from ops import FLOATS, Op, discover
 from tests.gradcheck.checking import CPU
 from tests.gradcheck.wrong.making import elementwise, rows
 
@@ -135,6 +136,13 @@ def test_an_exponent_stays_whole() -> None:
     """The gradient of x³ at -1 is NaN if 3 - 1 is off."""
     found = terms(elementwise(lambda x: x**3.0, None, name="planted"), "gradients", [-1.0])
     assert 0 < found[0] < 100
+
+
+def test_a_gradient_that_only_c_plus_plus_has_runs_with_errors() -> None:
+    sample = sample_of(discover().ops["relu"], x=[-1.5, 2.0])
+    errors = InnerErrors("gradients", sample.point, sample.cotangents, sample.vectors, 2)
+    ((found, _),) = errors.values(1e-8)
+    np.testing.assert_allclose(found["gradients", "x"], sample.values["gradients", "x"], rtol=1e-6)
 
 
 def test_an_op_that_rejects_numbers_that_are_off_has_bounds() -> None:
