@@ -281,7 +281,11 @@ def test_reports_equal_those_of_the_service_itself(client: httpx.Client, serve: 
         for event in events:
             event.update({"report": untimed(event["report"])} if "report" in event else {})
             event.update({"seconds": 0} if "seconds" in event else {"left_s": 0})
-    assert streams[0] == streams[1]
+    # How often there is progress depends on the load.
+    steps = [[event["done"] for event in events if event["event"] == "progress"] for events in streams]
+    assert all(done and done == sorted(done) for done in steps)
+    one, other = ([event for event in events if event["event"] != "progress"] for events in streams)
+    assert one == other
 
 
 def test_other_ops_than_those_of_the_service_are_not_checked(
