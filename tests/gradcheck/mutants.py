@@ -117,12 +117,12 @@ MUTANTS = (
     Mutant("units.py", "1 / balance(np.ones(slot.shape), size)", "np.ones(slot.shape)", tests=SERVERS),
     Mutant("units.py", "np.where(moves, size,", "np.where(size > 0, size,", tests=SERVERS),
     Mutant("derivative.py", "dx * np.abs(move.by) > bar", "dx * np.abs(move.by) >= 0", tests=SERVERS),
-    Mutant("evidence.py", "noise / np.abs(steps).max()", "0 * noise", tests=SERVERS),
+    Mutant("evidence.py", "np.fmax(noise, rounding) / np.abs(steps).max()", "0 * noise", tests=SERVERS),
     Mutant(
         "properties.py", "balance(vectors(slot, rng), sample.size_in(slot.name))", "vectors(slot, rng)", tests=SERVERS
     ),
     Mutant("properties.py", "balance(vectors(each, rng), size)", "vectors(each, rng)", tests=SERVERS),
-    Mutant("second.py", "np.ravel(each)[:MOST]", "0 * np.ravel(each)[:MOST]", tests=SERVERS),
+    Mutant("second.py", "return np.sum(parts, axis=0)", "return 0 * np.sum(parts, axis=0)", tests=SERVERS),
     Mutant("second.py", "& (apart <= meter.function.tolerance * np.abs(action))", "& False", tests=SERVERS),
     # Points and attributes.
     Mutant("points.py", "strata = rng.permuted(", "strata = 0 * rng.permuted(", tests=POINTS),
