@@ -52,7 +52,7 @@ class Request(NamedTuple):
     shows: str
     is_http: bool = True
     source: str = ""
-    """What computes the numbers, where it is no request."""
+    """The function that computes the numbers, as text; "" for a request over HTTP."""
 
     @property
     def where(self) -> str:

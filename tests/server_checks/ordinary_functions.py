@@ -17,7 +17,7 @@ def rosenbrock_inputs():
 
 
 def rosenbrock_mistaken(x):
-    """The last number has no term of its own."""
+    """The gradient in the last number is forgotten."""
     found = rosenbrock_grad(x)
     found[-1] = 0
     return found

@@ -88,7 +88,7 @@ def called_function(
     """Return a function with its arguments: a dict by name, a tuple in their order, or the only one.
 
     Without a ``kind``, one with a ``vjp`` is of NumPy, and others are of the library of their arguments. Raises
-    ``BadArgument`` for what is no function, and where the library is unknown.
+    ``BadArgument`` if it is not a function, or if its library is unknown.
     """
     if not callable(function) or isinstance(function, type):
         raise BadArgument(f"expected a function or a module's instance, got {type(function).__name__}")

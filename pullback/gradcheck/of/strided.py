@@ -1,4 +1,4 @@
-"""A function of arrays that are not contiguous: kernels that take memory as it lies read other numbers there."""
+"""Call a function with strided arrays: a kernel that assumes contiguous memory reads wrong numbers from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

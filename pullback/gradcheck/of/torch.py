@@ -155,7 +155,7 @@ def array(x: torch.Tensor) -> Array:
 
 
 def _cast(x: Any, dtype: torch.dtype) -> Any:
-    """Return what is no input in the dtype of the inputs, if it is a tensor of floats."""
+    """Cast a tensor of floats that is not an input to the dtype of the inputs; return other values as they are."""
     return x.detach().to(dtype) if is_float(x) else x
 
 
@@ -164,5 +164,5 @@ def _written(x: Array) -> Source:
 
 
 def _kept(x: object) -> object:
-    """Return a tensor that is no input as Python, and other values as they are."""
+    """Return a tensor that is not an input as Python source, and other values as they are."""
     return Source(f"torch.tensor({x.tolist()!r}, dtype={x.dtype})") if isinstance(x, torch.Tensor) else x
