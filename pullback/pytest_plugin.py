@@ -130,12 +130,12 @@ class CheckItem(pytest.Item):
 
 def check_page(checker: "LocalChecks", page: Path, options: "CheckOptions") -> "Report | str":
     """Return the report on the op of a page with these options, or why there is none."""
-    from pullback.cli.reproduction import runnable_without_service  # noqa: PLC0415 - as below
+    from pullback.cli.reproduction import PointFiles, runnable_without_service  # noqa: PLC0415 - as below
     from pullback.reports import Report, Start  # noqa: PLC0415 - pytest loads this module in runs without a page
 
     reason = "the checks ended without a report"
     events = checker.checks([page], None, options)
-    for event in runnable_without_service(events, [page]):
+    for event in runnable_without_service(events, PointFiles.not_written(str(page)), [page]):
         if isinstance(event, Report):
             return event
         if isinstance(event, Start):

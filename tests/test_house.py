@@ -93,6 +93,7 @@ DEFERRED = {
     "pullback.ops._models": {"*"},  # Keras
     "pullback.ops._pages": {"*"},  # the pages of ops
     "pullback.pytest_plugin": {  # in runs of pytest without a page
+        "pullback.cli.reproduction.PointFiles",
         "pullback.cli.reproduction.runnable_without_service",
         "pullback.finding_lines.text_of",
         "pullback.findings.is_accepted",

@@ -18,7 +18,7 @@ from app.errors import PullbackError
 from app.gradcheck.sample import Sample
 from app.runtime.modes import Key
 from ops import Array
-from pullback.gradcheck.reproduction import Index, Reproduction
+from pullback.gradcheck.reproduction import POINT_FILE, Index, Reproduction
 
 OPERATIONS: Mapping[str | int, tuple[str, str, tuple[str, ...]]] = {
     "outputs": ("forward", "outputs", ()),
@@ -29,9 +29,9 @@ OPERATIONS: Mapping[str | int, tuple[str, str, tuple[str, ...]]] = {
 """The operation that returns each kind of value, its field in the answer, and its fields besides the inputs."""
 PREFIXES = {"inputs": ("",), "attrs": ("",), "cotangents": ("d",), "vectors": ("v", "dd"), "tangents": ("t",)}
 """The prefixes of the names in a field on the command line; the first is written."""
-# The most numbers of a field on a command line, and in the text beside it; and the most for which an elementwise op is
-# not called with one element alone.
-MAX_NUMBERS, MAX_WEIGHTS, MAX_ELEMENTS = 64, 16, 8
+# The most numbers of a field on a command line, of all fields in a report, and in the text beside a command; and the
+# most for which an elementwise op is not called with one element alone.
+MAX_NUMBERS, MAX_POINT, MAX_WEIGHTS, MAX_ELEMENTS = 64, 1 << 18, 16, 8
 # How far the number of a call may be off, as a fraction, to be the number of the check.
 SAME_NUMBER = 1e-6
 
@@ -69,14 +69,15 @@ class Call:
             )
             call = replace(self, point=moved(self.point, inputs), cotangents=dys, vectors=vectors, times=times)
             index = ()
-        count = max(sum(x.size for x in named.values()) for named in call._fields.values())
-        if count > MAX_NUMBERS:
-            place = f"at the checked point, which has too many numbers for a command line ({count})"
+        count = sum(x.size for named in call._fields.values() for x in named.values())
+        if count > MAX_POINT:
+            place = f"at the checked point, which has too many numbers for a report ({count} of at most {MAX_POINT})"
             return Reproduction(f"call {OPERATIONS[self.key[0]][0]} {place}", self._shows(index))
         if self.key[0] == "slots" and not call._is_tangent(index, number):
             return Reproduction("no operation returns this number: jvp, which takes no dy, gives another", None)
         point = {name: {slot: _wide(x).tolist() for slot, x in named.items()} for name, named in call._fields.items()}
-        return Reproduction(" ".join(call._arguments()), call._shows(index), point)
+        is_long = max(sum(x.size for x in named.values()) for named in call._fields.values()) > MAX_NUMBERS
+        return Reproduction(" ".join(call._arguments(is_long=is_long)), call._shows(index), point)
 
     @property
     def _fields(self) -> dict[str, Arrays]:
@@ -84,8 +85,8 @@ class Call:
         directions = {"cotangents": self.cotangents, "vectors": self.vectors, "tangents": self.vectors}
         return {"inputs": self.point.inputs} | {name: directions[name] for name in OPERATIONS[self.key[0]][2]}
 
-    def _arguments(self) -> Iterator[str]:
-        """Yield the command line."""
+    def _arguments(self, *, is_long: bool) -> Iterator[str]:
+        """Yield the command line; a point that ``is_long`` is in a file."""
         spec, (operation, _, directions) = self.point.spec, OPERATIONS[self.key[0]]
         yield from ("pullback", "call", spec.op.name, operation)
         slots = {"inputs": spec.inputs.dtypes, "attrs": type(spec.attrs).model_fields}
@@ -101,7 +102,9 @@ class Call:
             short = PREFIXES[field][0] + slot
             return shlex.quote(f"{short if taken[short] == 1 else f'{field}.{slot}'}={value}")
 
-        for name, tensors in self._fields.items():
+        if is_long:
+            yield POINT_FILE
+        for name, tensors in self._fields.items() if not is_long else ():
             yield from (argument(name, slot, _tensor(x)) for slot, x in tensors.items())
         for slot, value in spec.attrs.model_dump().items():
             if value != type(spec.attrs).model_fields[slot].default:

@@ -1,5 +1,6 @@
 """``pullback check``: compare gradients with numeric ones, and run the other checks."""
 
+import shlex
 import sys
 from contextlib import ExitStack, closing, nullcontext, redirect_stdout
 from pathlib import Path
@@ -16,7 +17,7 @@ from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import pages_and_names
 from pullback.cli.report_files import write_reports
-from pullback.cli.reproduction import runnable, runnable_without_service
+from pullback.cli.reproduction import PointFiles, executable, runnable, runnable_without_service
 from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
 from pullback.findings import Counting
@@ -49,6 +50,9 @@ def check(
     json: Annotated[Path | None, typer.Option(help="Write the reports to this file; - is standard output.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the reports as JUnit XML; - is standard output.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the reports as one page, for a browser.")] = None,
+    save_point: Annotated[
+        Path | None, typer.Option(help="Write a finding's point to this .json, if it is long.", metavar="<file>")
+    ] = None,
     local: Annotated[bool, typer.Option("--local", help="Check without a service, as pages and folders are.")] = False,
     inputs: Annotated[
         Names, typer.Option(help="A point of a server's model: JSON or @file.json; repeatable; by default random.")
@@ -132,11 +136,11 @@ def check(
             events = opened.enter_context(LocalChecks()).checks(pages, names or None, options)
         else:
             events = opened.enter_context(client(ctx, url, timeout)).checks(names or None, **options)
-        is_local = not servers and (pages or local)
+        points = PointFiles(save_point, f"{executable()} {shlex.join(sys.argv[1:])}")
         pasted = (
-            runnable_without_service(events, pages)
-            if is_local
-            else runnable(events, None if servers else url or ctx.obj)
+            runnable_without_service(events, points, pages)
+            if not servers and (pages or local)
+            else runnable(events, points, None if servers else url or ctx.obj)
         )
         # A function of the user may print.
         printed = redirect_stdout(sys.stderr) if STDOUT in (json, junit, html) else nullcontext()

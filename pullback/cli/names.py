@@ -6,6 +6,7 @@ from typing import Any
 from pullback.catalogue import Contract
 from pullback.cli.values import attribute, tensor
 from pullback.errors import BadArgument
+from pullback.gradcheck.function import as_object
 from pullback.near_names import near_names
 from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
 
@@ -15,10 +16,15 @@ def arguments(contract: Contract, operation: str, assignments: Iterable[str]) ->
 
     ``x`` is an input, a parameter or an attribute; ``dy`` the cotangent of an output y, ``tx`` the tangent, ``vx`` or
     ``ddx`` the vector and ``gx`` the gradient of an input or parameter x. With its field, as in ``inputs.x``, a name is
-    never ambiguous. Raises ``BadArgument`` for a name that is unknown or ambiguous.
+    never ambiguous. ``@point.json`` has several values, as the point of a finding has them:
+    ``{"inputs": {"x": [1, 2]}, "cotangents": {"y": [1, 1]}}``. Raises ``BadArgument`` for a name that is unknown or
+    ambiguous.
     """
     known, result = meanings(contract, operation), dict[str, dict[str, Any]]()
     for text in assignments:
+        if text.startswith("@"):
+            _add_point(text, known, result)
+            continue
         name, value = split(text)
         field, slot = _resolve(name, known, f"{contract.name} {operation}")
         values = result.setdefault(field, {})
@@ -27,6 +33,22 @@ def arguments(contract: Contract, operation: str, assignments: Iterable[str]) ->
         schema = contract.attr_schemas.get(slot)
         values[slot] = attribute(name, value, schema) if field == "attrs" else tensor(name, value)
     return result
+
+
+def _add_point(text: str, known: Mapping[str, list[tuple[str, str]]], result: dict[str, dict[str, Any]]) -> None:
+    """Add the values of a file, by field and name."""
+    fields = as_object(tensor("a point", text)) or {"": None}
+    if not all(as_object(values) is not None for values in fields.values()):
+        expected = '{"inputs": {"x": [1, 2]}, "cotangents": {"y": [1, 1]}}'
+        raise BadArgument(f"{text}: expected JSON such as {expected}: write NAME={text} for the values of one name")
+    for field, values in fields.items():
+        for slot, value in values.items():
+            if f"{field}.{slot}" not in known:
+                choices = ", ".join(name for name in known if "." in name)
+                raise BadArgument(f"{text}: unknown name {field}.{slot}; expected some of {choices}")
+            if slot in result.setdefault(field, {}):
+                raise BadArgument(f"{field}.{slot}: duplicate name; {text} has it too")
+            result[field][slot] = value
 
 
 def split(text: str) -> tuple[str, str]:

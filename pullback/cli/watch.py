@@ -13,7 +13,7 @@ from pullback.cli.console import STYLES, console, styled
 from pullback.cli.findings import print_findings
 from pullback.cli.follow import line
 from pullback.cli.pages import GRAPH, pages_and_names
-from pullback.cli.reproduction import runnable_without_service
+from pullback.cli.reproduction import PointFiles, runnable_without_service
 from pullback.cli.saves import Saves
 from pullback.errors import BadArgument, PullbackError
 from pullback.local_checks import LocalChecks
@@ -84,7 +84,7 @@ class Watch:
 
     def _events(self, page: Path, checks: Sequence[str] | None) -> Iterator[Event]:
         events = self.checker.checks([page], None, {"checks": checks, "seed": self.seed})
-        for event in runnable_without_service(events, [page]):
+        for event in runnable_without_service(events, PointFiles.not_written(str(page)), [page]):
             if not self.saves.is_empty:
                 return
             yield event

@@ -9,7 +9,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.gradcheck.function import Request
 from pullback.gradcheck.meter import Meter
-from pullback.gradcheck.reproduction import Index, Reproduction
+from pullback.gradcheck.reproduction import POINT_FILE, Index, Reproduction
 from pullback.gradcheck.sample import Pair, Sample
 
 MAX_TEXT, MAX_WEIGHTS = 2000, 16
@@ -36,7 +36,7 @@ class GradientCall:
             known = f"* {json.dumps(weights.tolist())}" if weights.size <= MAX_WEIGHTS else "times random numbers"
             shows = f"the sum of {request.shows} {known}"
         if len(request.text) > MAX_TEXT:
-            return Reproduction(f"{request.where} at the checked point, which is too long for a command line", shows)
+            return Reproduction(request.command_with(POINT_FILE), shows, request.body)
         return Reproduction(request.command, shows)
 
 

@@ -62,11 +62,13 @@ class Request(NamedTuple):
     @property
     def command(self) -> str:
         """The request as a command line, or what is asked and where."""
-        if self.source:
-            return self.source
+        return self.source or self.command_with(self.text)
+
+    def command_with(self, body: str) -> str:
+        """Return the command line with this body: JSON, or @ and the name of a file."""
         if not self.is_http:
-            return f"{self.url} at {self.text}"
-        return f"curl -s {shlex.quote(self.url)} -H 'Content-Type: application/json' -d {shlex.quote(self.text)}"
+            return f"{self.url} at {body}"
+        return f"curl -s {shlex.quote(self.url)} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
     @property
     def text(self) -> str:

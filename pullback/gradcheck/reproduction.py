@@ -5,6 +5,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Index: TypeAlias = tuple[int, ...]
 
+POINT_FILE = "@point.json"
+"""How a command names the file that has its ``point``, where that is too long for a command line."""
+
 
 class Reproduction(NamedTuple):
     """A command line, or why there is none, what in its answer is the number, and the tensors of its call as JSON."""

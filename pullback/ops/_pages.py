@@ -39,8 +39,9 @@ from pullback.ops._surroundings import Surroundings
 from pullback.service_folder import SERVICE
 from pullback.terminal_codes import without_terminal_codes
 
-# The most characters of a reason, of the location of a mistake in it, and of an error that are read.
-MAX_REASON, MAX_LOCATION, MAX_READ = 300, 120, 1 << 13
+# The most characters of a reason, the least before a long cure, and the most of the location of a mistake in it and of
+# an error that are read.
+MAX_REASON, LEAST_REASON, MAX_LOCATION, MAX_READ = 300, 160, 120, 1 << 13
 # What Python says of a call of a declaration.
 ARGUMENTS = re.compile(
     r"(?P<kind>\w+)\.__init__\(\) "
@@ -78,7 +79,7 @@ def reason(error: BaseException, path: Path) -> str:
         cure = ""
     elif isinstance(error, SystemExit):
         cure = f': it ends the program; put the code of a script under if __name__ == "__main__"{cure}'
-    if len(text) > (most := MAX_REASON - len(cure)):
+    if len(text) > (most := max(LEAST_REASON, MAX_REASON - len(cure))):
         text = f"{text[: most // 2]}…{text[len(text) - most // 2 + 1 :]}"
     return text + cure
 

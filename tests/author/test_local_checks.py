@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pullback.cli.reproduction import runnable_without_service
+from pullback.cli.reproduction import PointFiles, runnable_without_service
 from pullback.errors import ProblemError
 from pullback.local_checks import LocalChecks
 from pullback.reports import Event, Progress, Report, Start, Summary
@@ -87,7 +87,7 @@ def test_an_op_that_crashes_fails_and_the_others_are_checked(checker, folder, tm
     (tmp_path / "twice.graph.json").write_text(json.dumps(graph))
     pages = [tmp_path / "crash.py", good, tmp_path / "again.py", tmp_path / "twice.graph.json"]
     found = checker.checks(pages, None, {"checks": ["value", "derivative"]})
-    events: list[Event] = list(runnable_without_service(found, pages))
+    events: list[Event] = list(runnable_without_service(found, PointFiles.not_written("page.py"), pages))
     verdicts = {name: report.verdict for name, report in reports(events).items()}
     assert verdicts == {"crash": "fail", "cube": "pass", "again": "fail", "twice": "fail"}
     crashed = reports(events)["crash"].checks[0]

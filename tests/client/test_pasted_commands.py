@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pullback.cli import reproduction
-from pullback.cli.reproduction import runnable
+from pullback.cli.reproduction import PointFiles, runnable
 from pullback.reports import Report, report
 from tests.client.documents import FAILING
 
@@ -18,7 +18,12 @@ def commands(url: str | None) -> list[str | None]:
     def events():
         yield report(DOCUMENT)
 
-    return [check.reproduce for event in runnable(events(), url) if isinstance(event, Report) for check in event.checks]
+    return [
+        check.reproduce
+        for event in runnable(events(), PointFiles.not_written("square"), url)
+        if isinstance(event, Report)
+        for check in event.checks
+    ]
 
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:9", "unix:/tmp/a socket"])

@@ -1,5 +1,6 @@
 """The command that a failure prints returns the number of the failure, on a service with the wrong ops."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,14 @@ import numpy as np
 import pytest
 
 import pullback
+from app.autodiff.binding import bind
+from app.gradcheck.reproduce import MAX_POINT, Call
+from app.tensors.json import decode
+from ops.square import OP as square
 from pullback.cli import main
 from tests.conftest import Serve
 from tests.gradcheck.wrong_ops import OPS
+from tests.ops.cases import DEVICE
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -83,16 +89,23 @@ def test_the_printed_command_returns_the_number(client: pullback.Client, called,
     assert commands, [check.reproduce for check in failing]
 
 
-def test_a_large_point_is_told_in_words(client: pullback.Client) -> None:
-    report = client.op("many_rows").check({"x": np.ones((10, 10)), "w": np.ones(10)}, checks=["contract", "linearity"])
-    assert report.verdict == "pass"
+def test_a_large_point_is_in_a_file(client: pullback.Client, called, tmp_path: Path) -> None:
     report = client.op("many_rows").check({"x": np.arange(100.0).reshape(10, 10), "w": np.ones(10)}, orders=[1])
-    for check in report.checks:
-        if check.check == "derivative" and check.verdict == "fail":
-            assert "too many numbers for a command line (110)" in str(check.reproduce)
-            assert str(check.shows).startswith("gradients.x")
-            return
-    raise AssertionError(report.sentence)
+    check = next(each for each in report.checks if each.check == "derivative" and each.verdict == "fail")
+    assert check.reproduce
+    assert check.worst
+    assert " @point.json " in check.reproduce
+    (tmp_path / "point.json").write_text(json.dumps(check.point))
+    found = called(check.reproduce.replace("@point.json", f"@{tmp_path / 'point.json'}"))
+    assert value(str(check.shows), found) == pytest.approx(check.worst.analytic, rel=1e-12)
+
+
+def test_a_point_may_be_too_large_for_a_report() -> None:
+    many = np.ones(MAX_POINT)
+    point = bind(square, {"x": many}, {}, "float64", decode, mode="graph", device=DEVICE, max_elements=1 << 20)
+    found = Call(point, ("gradients", "x"), {"y": many}, needs_all=True).reproduction((0,), 2.0)
+    assert f"too many numbers for a report ({2 * MAX_POINT} of at most {MAX_POINT})" in found.command
+    assert found.point is None
 
 
 def test_a_large_elementwise_point_needs_one_element(client: pullback.Client, called) -> None:
