@@ -207,6 +207,14 @@ def test_rounding_errors_stand_beside_the_numbers(visit, output: Path) -> None:
     page.screenshot(path=output / "digits.png", full_page=True)
 
 
+def test_whole_numbers_keep_their_digits(visit) -> None:
+    page = visit("/explore/counted?t=forward&t.digits=1")
+    page.wait_for_selector(".answer .tensor")
+    count = page.locator(".answer .tensor").filter(has=page.locator("h3", has_text="count"))
+    expect(count.locator("pre")).to_have_text("9007199254740993")
+    expect(count).to_contain_text("± none: ")
+
+
 @pytest.mark.parametrize("operation", ["gradients", "jvp", "numeric"])
 def test_the_lines_of_other_programs_ask_the_same(visit, operation: str) -> None:
     page = visit(f"/explore/softmax_cross_entropy?t={operation}&dtype=float32")
