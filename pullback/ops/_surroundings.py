@@ -4,14 +4,30 @@ import builtins
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import is_
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 MISSING = object()
+# A page may replace the names of the built-ins, not these.
+_all: Callable[[Any], bool] = all
+_map: Any = map
+
+
+class _Noted(NamedTuple):
+    """A module's functions and classes."""
+
+    name: str
+    now: dict[str, Any]
+    before: dict[str, Any]
+
+    def is_unchanged(self) -> bool:
+        """Report whether each is the same; there are thousands, and this is called after each finding."""
+        return _all(_map(is_, _map(self.now.get, self.before), self.before.values()))
 
 
 class Surroundings:
@@ -19,23 +35,25 @@ class Surroundings:
 
     def __init__(self) -> None:
         """Note what there is now."""
-        self._before = [(name, vars(module), _settled(module)) for name, module in _modules().items()]
+        self._before = [_Noted(name, vars(module), _settled(module)) for name, module in _modules().items()]
         self._recursion_limit = sys.getrecursionlimit()
 
     def restore(self) -> list[str]:
         """Restore what has changed since, such as ``tf.sigmoid``; return its names.
 
-        It calls no built-in function, which may have been replaced.
+        It calls no built-in function by a name that may have been replaced.
         """
         changed: list[str] = []
         if sys.getrecursionlimit() != self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
             changed.append("the recursion limit")
-        for module, now, before in self._before:
-            names = [name for name, value in before.items() if now.get(name, MISSING) is not value]
+        for noted in self._before:
+            if noted.is_unchanged():
+                continue
+            names = [name for name, value in noted.before.items() if noted.now.get(name, MISSING) is not value]
             for name in names:
-                now[name] = before[name]
-                changed.append(f"{module}.{name}")
+                noted.now[name] = noted.before[name]
+                changed.append(f"{noted.name}.{name}")
         return changed
 
 

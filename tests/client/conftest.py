@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+needs_service = pytest.mark.skipif(find_spec("tensorflow") is None, reason="the service is not installed")
 
 
 class Result(NamedTuple):

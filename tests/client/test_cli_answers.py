@@ -80,13 +80,13 @@ def test_call_reads_and_writes_files(ask, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["call", "sqare", "forward", "x=1"], "unknown op 'sqare'; did you mean square?"),
+        (["call", "sqare", "forward", "x=1"], "unknown op 'sqare'; did you mean square"),
         (["call", "square", "backward", "x=1"], "expected one of forward, gradients"),
         (["call", "square", "frward", "x=1"], "got 'frward' (did you mean forward?)"),
-        (["show", "sqare.vjp"], "unknown op 'sqare.vjp'; did you mean square?"),
+        (["show", "sqare.vjp"], "unknown op 'sqare.vjp'; did you mean square"),
         (["show", "square.vpj"], "did you mean vjp or jvp?"),
         (["verify", "relo", "x=1", "gx=1"], "unknown op 'relo'; did you mean relu"),
-        (["check", "square", "sqare"], "unknown op 'sqare'; did you mean square?"),
+        (["check", "square", "sqare"], "unknown op 'sqare'; did you mean square"),
         (["call", "square", "forward", "input.x=1"], "(did you mean inputs.x?)"),
         (["call", "square", "forward", "x=1e400"], "x: expected a magnitude below 1.8e308"),
         (["call", "scale_gradient", "vjp", "x=1", "scale=1e400"], "scale: expected a magnitude below 1.8e308"),

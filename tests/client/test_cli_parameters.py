@@ -11,6 +11,7 @@ import pytest
 
 import pullback
 from pullback import safetensors
+from tests.client.conftest import needs_service
 from tests.conftest import ROOT, Serve
 
 X = np.array([[0.5, -1.0, 0.25]])
@@ -75,6 +76,7 @@ def test_what_is_no_set(
     assert message in found.error
 
 
+@needs_service
 @pytest.mark.slow
 def test_a_file_without_a_service(run: Any, tmp_path: Path, file: Path) -> None:
     shutil.copy(ROOT / "tests" / "http" / "plugins" / "layered.py", tmp_path)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.conftest import ROOT, client_environment
+from tests.client.conftest import ROOT, client_environment, needs_service
 from tests.conftest import READY, environment
 from tests.patience import PATIENCE_S
 
 
+@needs_service
 @pytest.mark.slow
 def test_serve_runs_the_service_from_anywhere(tmp_path) -> None:
     (tmp_path / "app.py").write_text("raise SystemExit('the wrong app')\n")

@@ -162,7 +162,7 @@ def test_attributes_modes_and_devices_are_sent(api) -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda c: c.op("sqare").contract(), pullback.NotFound, r"did you mean square\?"),
+        (lambda c: c.op("sqare").contract(), pullback.NotFound, r"did you mean square"),
         (lambda c: c.op("a/../b?c#d").forward({}), pullback.NotFound, "unknown path|unknown op"),
         (lambda c: c.op("square").forward({"x": "a"}), pullback.Unprocessable, "inputs.x: expected a number"),
         (lambda c: c.op("square").forward({"x": np.array([1])}), pullback.Unprocessable, "not cast.*int64"),

@@ -199,7 +199,8 @@ def test_what_an_op_prints_is_bounded(checking: Service, client: httpx.Client) -
 
 
 def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx.Client) -> None:
-    with client.stream("POST", "/v1/checks", content=b'{"ops": ["sign", "square"]}', headers=LINES) as response:
+    body = b'{"ops": ["sign", "square"], "checks": ["contract", "value", "derivative"]}'
+    with client.stream("POST", "/v1/checks", content=body, headers=LINES) as response:
         events = map(json.loads, response.iter_lines())
         assert next(event for event in events if event["event"] == "progress")["op"] == "sign"
         pid = the_process(checking)
