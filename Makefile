@@ -21,7 +21,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against replay digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against bench-checks replay digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -271,6 +271,9 @@ bench-ops: $(VENV)/.installed-cpu native ## measure the gradient of every op, ne
 REV :=
 bench-against: $(VENV)/.installed-cpu native ## compare the CPU time per request with that of another version (REV=...)
 	@$(VENV)/bin/python -m benchmarks.against $(REV) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
+bench-checks: $(VENV)/.installed-cpu native ## compare the CPU time of checks with that of another version (REV=...)
+	@$(VENV)/bin/python -m benchmarks.checks $(REV) $(if $(ONLY),--only $(ONLY))
 
 # How many requests to compare with another version, by default the last release: make replay REV=main COUNT=2000
 COUNT := 20000
