@@ -138,14 +138,14 @@ MODELS = {
         shifted_relu,
     ),
     "embedding": Model(
-        sequential(lambda act: [layers.Embedding(9, 4), layers.Activation(act), layers.Dense(2)]),
+        sequential(lambda act: [layers.Embedding(9, 4), layers.Lambda(act), layers.Dense(2)]),
         (3,),
         mean,
         unscaled_mean,
         tokens=9,
     ),
     "pooled": Model(
-        sequential(lambda act: [layers.Conv1D(4, 2, activation="relu"), layers.Activation(act), layers.Dense(2)]),
+        sequential(lambda act: [layers.Conv1D(4, 2, activation="relu"), layers.Lambda(act), layers.Dense(2)]),
         (6, 2),
         largest,
         smeared_largest,
@@ -178,7 +178,7 @@ MODELS = {
         detached_standardised,
     ),
     "cross_entropy": Model(
-        sequential(lambda act: [layers.Dense(6, activation="relu"), layers.Dense(4), layers.Activation(act)]),
+        sequential(lambda act: [layers.Dense(6, activation="relu"), layers.Dense(4), layers.Lambda(act)]),
         (4,),
         cross_entropy,
         unlabelled,

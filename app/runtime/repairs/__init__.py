@@ -6,6 +6,7 @@ from app.runtime.repairs import (
     dense_cotangents,
     empty_transforms,
     failed_decompositions,
+    moments,
     pooling,
     power_gradient,
     tensor_equality,
@@ -20,6 +21,7 @@ def install() -> None:
     dense_cotangents.install()
     empty_transforms.install()
     failed_decompositions.install()
+    moments.install()
     pooling.install()
     power_gradient.install()
     tensor_equality.install()

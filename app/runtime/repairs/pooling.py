@@ -1,7 +1,8 @@
-"""A correction of TensorFlow's second order of max pooling, which may be 0 in a graph.
+"""A correction of TensorFlow's second order of max pooling: it may be 0 in a graph, and XLA lacks half precision.
 
 Where the result has the size of the cotangent, as at stride 1, the kernels of TensorFlow 2.21 write it into the memory
-of a cotangent that nothing else needs any more. They clear this memory before they read it.
+of a cotangent that nothing else needs any more. They clear this memory before they read it. They only choose numbers,
+so float32 computes them for half precision exactly.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ KERNELS = {
 }
 """The kernels, with the functions that call them."""
 ARGUMENTS = ("orig_input", "orig_output", "grad")
+HALVES = (tf.float16, tf.bfloat16)
 
 
 def install() -> None:
@@ -34,9 +36,13 @@ def install() -> None:
 
 def _keeping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kept(*args: Any, **named: Any) -> Tensor:
-        y = function(*args, **named)
         given = dict(zip(ARGUMENTS, args, strict=False)) | named
-        return y if tf.executing_eagerly() else _beside(y, given["grad"])
+        tensors = [tf.convert_to_tensor(given.pop(name)) for name in ARGUMENTS]
+        cotangent = tensors[-1]
+        if cotangent.dtype in HALVES:
+            tensors = [tf.cast(x, tf.float32) for x in tensors]
+        y = tf.cast(function(*tensors, *args[len(ARGUMENTS) :], **given), cotangent.dtype)
+        return y if tf.executing_eagerly() else _beside(y, cotangent)
 
     kept.keeps_cotangent = True  # pyright: ignore[reportFunctionMemberAccess] - marks that it is installed
     return kept

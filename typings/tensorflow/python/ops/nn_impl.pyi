@@ -1,0 +1,1 @@
+"""``tensorflow.python.ops.nn_impl``, private: the functions that TensorFlow exports as ``tf.nn``."""
