@@ -198,6 +198,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--examples", type=int, help="test every path of the OpenAPI documents with that many examples")
 
 
+WARNINGS = (
+    "error",
+    # Starlette's test client would like httpx2, a successor of httpx that nothing else here uses.
+    "ignore:Using `httpx` with `starlette.testclient`",
+    # Hypothesis sees when other threads draw from `random`, such as those of a service in this process.
+    "ignore:Do not use the `random` module inside strategies",
+    # A trace that takes too long is ended by an exception, which may arrive in the callback of a weak reference.
+    "ignore:Exception ignored in. <function WeakValueDictionary:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
+
+
 # Four processes keep two cores busy, because tests wait for services.
 PROCESSES = 4
 
@@ -205,9 +221,16 @@ PROCESSES = 4
 # Before xdist starts its processes.
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run named files in this process: each of the others takes 13 s of CPU to import TensorFlow and all tests."""
+    """Run named files in this process: each of the others takes 13 s of CPU to import TensorFlow and all tests.
+
+    Which tests share a process, and their order, is in ``tests.work_units``.
+    """
+    config.option.markexpr = config.option.markexpr or "not docker and not thorough"
     # Also asked in the processes of xdist.
-    if getattr(config.option, "numprocesses", 0) is None and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
+        return
+    config.option.dist, config.option.loadscopereorder = "loadscope", False
+    if config.option.numprocesses is None:
         files = [Path(name.partition("::")[0]) for name in config.args]
         config.option.numprocesses = 0 if all(file.suffix == ".py" for file in files) else PROCESSES
 

@@ -15,7 +15,7 @@
 # pass once. A *job* computes what takes longer than a connection should last. You need a service and the client:
 #
 #     pullback serve
-#     pip install pullback matplotlib
+#     pip install ./pullback matplotlib
 #
 # The matrix is that of a string of 300 masses between two walls, with 2 on the diagonal and -1 beside it. Its
 # eigenvalues and eigenvectors are known, and so is the gradient of an eigenvalue in the matrix:

@@ -12,12 +12,20 @@
 # # A first op and its verdict
 #
 # You write an op with a gradient of your own, see a check find a wrong gradient, and serve the right one. You need
-# Pullback with the service: `make install` in a clone, or `pip install "pullback[serve]"`.
+# [Pullback with the service](../install.md), and matplotlib for a plot:
+#
+#     pip install "./pullback[serve]" matplotlib
 #
 # `pullback new` writes the page of an op that works, $y = x^3$ with the gradient $3x^2$:
 
 # %%
+import atexit
 import subprocess
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import pullback
 
 
 def run(command, lines=None):
@@ -68,6 +76,7 @@ def start():
     server = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
+    atexit.register(server.terminate)
     print(server.stdout.readline().strip())
     return server
 
@@ -75,11 +84,6 @@ def start():
 server = start()
 
 # %% alt="Left: the gradient of the page, 3x|x|, falls below 0 where x is negative; the numeric derivative lies on 3x². Right: the difference of the two is 6x² where x is negative and 0 elsewhere."
-import matplotlib.pyplot as plt
-import numpy as np
-
-import pullback
-
 url = "http://127.0.0.1:8000"
 x = np.linspace(-2, 2, 41)
 with pullback.Client(url) as client:

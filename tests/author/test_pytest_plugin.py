@@ -4,6 +4,7 @@ import pytest
 
 from pullback import pytest_plugin
 from tests.author.conftest import Ran
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +75,13 @@ def test_the_command_and_the_plugin_count_inconclusive_checks_alike(
     ran = here("pytest", "--pullback", "noisy.py", *plugin)
     assert ran.code == of_pytest, ran.out
     assert (counting == "pass") == ("INCONCLUSIVE noisy derivative" not in ran.out)
+
+
+def test_the_options_of_this_project_need_no_plugin(here) -> None:
+    project = ("-c", str(ROOT / "pyproject.toml"), "-p", "no:xdist", "-p", "no:cacheprovider")
+    ran = here("pytest", *project, "--pullback", "my_ops/cube.py", "--collect-only")
+    assert ran.code == 0, ran.error
+    assert f"{len(pytest_plugin.CHECKS)} tests collected" in ran.out
 
 
 @pytest.mark.thorough

@@ -28,6 +28,12 @@ def test_the_files_for_continuous_integration_are_short() -> None:
     assert all("my_ops/" in file and "pullback[serve]" in file for file in files)
 
 
+def test_only_the_page_of_the_installation_installs_by_name() -> None:
+    """There is no package of that name on an index yet."""
+    pages = [page for page in (ROOT / "docs").rglob("*.*") if page.suffix in {".md", ".py"}]
+    assert [page.name for page in pages if 'pip install "pullback[' in page.read_text()] == ["install.md"]
+
+
 def test_every_command_on_the_pages_exists() -> None:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     pages = [ADD_AN_OP, CI, ROOT / "docs" / "package.md", ROOT / "docs" / "add-a-native-op.md"]
