@@ -11,6 +11,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, get_args, overload
 
 from pullback import calls
+from pullback.arguments import Arguments
 from pullback.calls import Call
 from pullback.catalogue import Contract, html_of
 from pullback.coroutines import run
@@ -176,19 +177,28 @@ class method(Generic[P, T]):
     """
 
     def __init__(self, function: Callable[Concatenate[Any, P], OpCall[T] | Call[T]]) -> None:
-        """Make both methods."""
+        """Make both methods; ``BadArgument`` says what to write for arguments that the function does not take."""
+        arguments = Arguments(function)
+
+        def call(op: Any, *args: P.args, **options: P.kwargs) -> OpCall[T] | Call[T]:
+            arguments.check_names(options)
+            try:
+                return function(op, *args, **options)
+            except TypeError:
+                arguments.check(op, args, options)
+                raise
 
         @wraps(function)
         def blocking(op: Any, *args: P.args, **options: P.kwargs) -> T:
             if background := options.pop("background", False):
-                return run(op.start(function(op, *args, **options), background))
-            return run(op.result(function(op, *args, **options)))
+                return run(op.start(call(op, *args, **options), background))
+            return run(op.result(call(op, *args, **options)))
 
         @wraps(function)
         async def awaited(op: Any, *args: P.args, **options: P.kwargs) -> T:
             if background := options.pop("background", False):
-                return await op.start(function(op, *args, **options), background)
-            return await op.result(function(op, *args, **options))
+                return await op.start(call(op, *args, **options), background)
+            return await op.result(call(op, *args, **options))
 
         self.signature = signature(function)
         (result,) = get_args(self.signature.return_annotation)

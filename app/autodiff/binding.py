@@ -16,11 +16,12 @@ from app.autodiff.symbolic_shapes import expectation, matches, resolved_shape, s
 from app.errors import Faults, Loc, Unprocessable, near, unprocessable, wrong
 from app.tensors.dtypes import MAX_BYTES
 from app.tensors.validation import entries
-from ops import ANY_SHAPE, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output
+from ops import ANY_SHAPE, FLOATS, Array, Attrs, Claim, Input, InvalidInput, Mode, Op, Output
 
 # The most float64 elements that an address space can hold.
 MAX_SIZE = MAX_BYTES // 8
 
+PAIRS = " of complex numbers, in JSON pairs such as [1.0, 0.0]"
 Decode: TypeAlias = Callable[[Any, str, Loc], Array]
 
 
@@ -111,7 +112,8 @@ def point_at(spec: Spec, inputs: Arrays) -> Point:
         else:
             shape, got = slot.shown_shape, str(list(x.shape)[: len(x.shape) - slot.is_complex])
             message = f"shape {got} does not match {shape_text(shape)}"
-            faults.add(("inputs", slot.name), message, expected=expectation(shape, dims), got=got)
+            expected = expectation(shape, dims) + (PAIRS if slot.is_complex else "")
+            faults.add(("inputs", slot.name), message, expected=expected, got=got)
     faults.check()
     if spec.op.sizes is not None:
         dims |= _sizes(spec.op, dims)
@@ -178,7 +180,9 @@ def bind_dtype(op: Op, dtype: str | None) -> str:
         return op.dtypes[0]
     found = op.dtype_named(dtype)
     if found is None:
-        expected = f"one of {', '.join(op.shown_dtypes)}"
+        names = op.shown_dtypes
+        cast = f" (in NumPy: x.astype({names[0]!r}))" if names[0].startswith("complex") and dtype in FLOATS else ""
+        expected = f"one of {', '.join(names)}{cast}"
         raise wrong(("dtype",), f"op {op.name} does not accept this dtype", expected=expected, got=dtype)
     return found
 

@@ -72,3 +72,20 @@ def test_a_masked_array_is_refused(api: pullback.Client) -> None:
 def test_a_timeout_that_cannot_be_kept(timeout: float) -> None:
     with pytest.raises(pullback.BadArgument, match="timeout: expected seconds above 0, or None"):
         pullback.Client(timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda op: op.vjp([1.0], [1.0]), r"vjp: expected vjp\(inputs, cotangents=..., wrt=...\), got 2 without a name"),
+        (lambda op: op.jvp([1.0]), "jvp: missing a required argument: 'tangents'"),
+        (lambda op: op.forward(x=[1.0]), r"got the argument x; .*, an input is forward\({'x': ...}\)"),
+        (lambda op: op.gradients([1.0], scale=2), "got the argument scale; an attribute is attrs={'scale': ...}"),
+        (lambda op: op.check(check=["value"]), "expected .*, checks, .*, got the argument check;"),
+    ],
+)
+def test_arguments_that_no_method_takes(work, message: str) -> None:
+    with pullback.Client("http://127.0.0.1:9") as client, pytest.raises(pullback.BadArgument, match=message):
+        work(client.op("square"))
+    with pytest.raises(pullback.BadArgument, match=message):
+        asyncio.run(work(pullback.AsyncClient("http://127.0.0.1:9").op("square")))
