@@ -4,6 +4,7 @@ The op is like ``docs/examples/forces/pair_energy.py``: energy (S) of positions 
 (S, N) and strain (S, 3, 3), in eV and Å, where species 0 is no atom.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -86,6 +87,7 @@ class Potential:
             raise BadArgument(f"op {self.op.name}: expected inputs {SHAPES} and an energy of shape ['S'], got {shapes}")
         self._output = contract.outputs[0].name
         properties = (contract.attrs or {}).get("properties", {})
+        self._most_images = properties.get("images", {}).get("maximum", math.inf)
         return {name: each["default"] for name, each in properties.items() if "default" in each}
 
     def _request(self, structures: Sequence[Structure]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -95,13 +97,22 @@ class Potential:
         attrs = {**self._defaults, **self.attrs}
         cells = np.stack([closed_cell(one, attrs.get("cutoff")) for one in structures])
         if "images" in self._defaults and "images" not in self.attrs:
-            attrs["images"] = images(cells, attrs["cutoff"])
+            attrs["images"] = self._images(cells, attrs["cutoff"])
         most = max(len(one.species) for one in structures)
         positions, species = np.zeros((len(structures), most, 3)), np.zeros((len(structures), most), np.int32)
         for i, one in enumerate(structures):
             positions[i, : len(one.species)], species[i, : len(one.species)] = one.positions, one.species
         strain = np.zeros((len(structures), 3, 3))
         return {"positions": positions, "cell": cells, "species": species, "strain": strain}, attrs
+
+    def _images(self, cells: Array, cutoff: float) -> int:
+        """Return how many the cells need; raise ``BadArgument`` for cells that need more than the op looks at."""
+        if (needed := images(cells, cutoff)) > self._most_images:
+            raise BadArgument(
+                f"op {self.op.name}: expected a larger cell (repeat it), or a smaller cutoff, got a cell with {needed} "
+                f"images to each side within {cutoff:g} Å: the op looks at {self._most_images}"
+            )
+        return needed
 
 
 def images(cells: Array, cutoff: float) -> int:

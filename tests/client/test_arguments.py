@@ -77,7 +77,7 @@ def test_a_timeout_that_cannot_be_kept(timeout: float) -> None:
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda op: op.vjp([1.0], [1.0]), r"vjp: expected vjp\(inputs, cotangents=..., wrt=...\), got 2 without a name"),
+        (lambda op: op.vjp([1.0], [1.0]), r"expected vjp\(inputs, cotangents=..., wrt=...\), got 2 without a name"),
         (lambda op: op.jvp([1.0]), "jvp: missing a required argument: 'tangents'"),
         (lambda op: op.forward(x=[1.0]), r"got the argument x; .*, an input is forward\({'x': ...}\)"),
         (lambda op: op.gradients([1.0], scale=2), "got the argument scale; an attribute is attrs={'scale': ...}"),

@@ -80,7 +80,7 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
     ("change", "message"),
     [
         ({"species": [[0, 0]]}, "inputs.species.0: a structure without atoms"),
-        ({"species": [[18, 19]]}, "inputs.species.0.1: unknown species"),
+        ({"species": [[18, 19]]}, "argon (18), krypton (36), or 0 for no atom, got the atomic number 19"),
         ({"species": [[18, -1]]}, "inputs.species.0.1: unknown species"),
         ({"positions": [[[0, 0, 0], [0, 9, 0]]]}, "inputs.positions.0.1: two atoms at one place"),
         ({"positions": [[[0, 0, 0], ["NaN", 9, 0]]]}, "inputs.positions.0.1: an atom without a position"),
@@ -107,6 +107,9 @@ def test_an_empty_list_and_another_op_are_refused(client: pullback.Client) -> No
         Potential(client.op("pair_energy")).evaluate([])
     with pytest.raises(pullback.BadArgument, match="op square: expected inputs"):
         Potential(client.op("square")).evaluate([structure(2)])
+    primitive = Structure(np.zeros((1, 3)), 2.2 * np.eye(3), np.array([18]))
+    with pytest.raises(pullback.BadArgument, match=r"a larger cell .*, or a smaller cutoff, got a cell with 3 images"):
+        Potential(client.op("pair_energy")).evaluate([primitive])
 
 
 def test_cells_are_closed_in_directions_that_do_not_repeat() -> None:

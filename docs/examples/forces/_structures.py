@@ -112,7 +112,8 @@ def validate(inputs: Mapping[str, Array], attrs: Neighbours) -> None:
         )
         raise InvalidInput("species", "too many pairs of atoms and images", expected=expected, got=str(pairs))
     if (lost := ~np.isin(species, (0, *NOBLE))).any():
-        _refuse("species", "unknown species", "10, 18, 36, or 0 for no atom", species[lost][0], lost)
+        expected = "neon (10), argon (18), krypton (36), or 0 for no atom"
+        _refuse("species", "unknown species", expected, f"the atomic number {species[lost][0]}", lost)
     if (empty := ~here.any(1)).any():
         _refuse("species", "a structure without atoms", "at least one atom", "none", empty)
     if (lost := here & ~np.isfinite(positions).all(2)).any():
