@@ -34,7 +34,9 @@ def check(
     ] = None,
     *,
     dtype: Annotated[Names, typer.Option(help="A float dtype to check; repeatable.")] = None,
-    mode: Annotated[Names, typer.Option(help="graph, eager, xla or v1; repeatable.")] = None,
+    mode: Annotated[
+        Names, typer.Option(help="graph, eager, xla or v1; repeatable; compile for a PyTorch function.")
+    ] = None,
     order: Annotated[list[int] | None, typer.Option(help="1 to 4; repeatable; by default 1 and 2.")] = None,
     check: Annotated[Names, typer.Option(help="derivative, adjoint, ...; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random draws: same seed, same report.", min=0)] = 0,
@@ -97,7 +99,14 @@ def check(
     if (inputs or config or budget is not None) and not servers:
         options_of_servers = "--inputs, --config and --budget"
         raise BadArgument(f"{options_of_servers}: expected a server, such as umbridge+http://localhost:4242/model")
-    arguments = given(inputs=input, shapes=shape, domains=domain, dtypes=dtype if servers else None, vjp=vjp)
+    arguments = given(
+        inputs=input,
+        shapes=shape,
+        domains=domain,
+        dtypes=dtype if servers else None,
+        vjp=vjp,
+        modes=mode if servers else None,
+    )
     if not servers and arguments != Given():
         raise BadArgument("--input, --shape, --domain and --vjp: expected a function, such as torch+MODULE:FUNCTION")
     pages, names = ([], []) if servers else pages_and_names(ops or [])
@@ -120,7 +129,7 @@ def check(
             events = events_of(
                 servers,
                 of_ops={
-                    **{"--mode": mode, "--order": order, "--device": device, "--seconds": seconds},
+                    **{"--order": order, "--device": device, "--seconds": seconds},
                     "--strict-claims": strict_claims,
                 },
                 inputs=inputs or (),

@@ -8,13 +8,14 @@ from typing import TypeVar
 import numpy as np
 
 from pullback.cli.values import number, tensor
+from pullback.dtypes import FLOATS
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.local import Domain, Given
 
 T = TypeVar("T")
 
+COMPILE = "compile"
 SHAPE = re.compile(r"\d*(,\d+)*")
-DTYPES = ("float16", "float32", "float64")
 
 
 def given(
@@ -24,16 +25,20 @@ def given(
     domains: Sequence[str] | None,
     dtypes: Sequence[str] | None,
     vjp: str | None,
+    modes: Sequence[str] | None = None,
 ) -> Given:
     """Return what the options say of a function's arguments; raise ``BadArgument``."""
-    if unknown := [dtype for dtype in dtypes or () if dtype not in DTYPES]:
-        raise BadArgument(f"--dtype: expected some of {', '.join(DTYPES)} for a function, got {unknown[0]!r}")
+    if unknown := [dtype for dtype in dtypes or () if dtype not in FLOATS]:
+        raise BadArgument(f"--dtype: expected some of {', '.join(FLOATS)} for a function, got {unknown[0]!r}")
+    if unknown := [mode for mode in modes or () if mode != COMPILE]:
+        raise BadArgument(f"--mode: expected {COMPILE} for a function, or none, got {unknown[0]!r}")
     return Given(
         _named("--input", inputs, lambda text: np.asarray(tensor("--input", text))),
         _named("--shape", shapes, _shape),
         _named("--domain", domains, _domain),
         tuple(dtypes or ()),
         vjp,
+        compiles=bool(modes),
     )
 
 

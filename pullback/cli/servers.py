@@ -45,7 +45,7 @@ def events_of(
     """Return the events of the checks of servers; raise ``BadArgument`` for options ``of_ops`` that are set."""
     functions = [target for target in servers if target.protocol in FUNCTIONS]
     if given != Given() and len(functions) < len(servers):
-        options = "--input, --shape, --domain, --vjp and --dtype"
+        options = "--input, --shape, --domain, --vjp, --dtype and --mode"
         raise BadArgument(f"{options}: expected a function, such as torch+MODULE:FUNCTION, got {servers[0]}")
     if wrong := [option for option, value in of_ops.items() if value]:
         raise BadArgument(f"{wrong[0]}: expected none for {servers[0]}, which computes in its own way: leave it out")

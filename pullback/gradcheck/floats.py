@@ -1,12 +1,12 @@
 """The range and the precision of float dtypes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pullback.dtypes import FLOATS
+from pullback.dtypes import DTYPES, FLOATS, Array
 
 # How much larger than the smallest normal number a product may be whose factors are flushed to 0.
 FLUSHED = 256.0
@@ -51,6 +51,46 @@ def underflow(dtype: str) -> float:
 def largest(dtype: str) -> float:
     """Return the largest number."""
     return _LIMITS[dtype].largest
+
+
+def rounded(x: Array, dtype: str) -> Array:
+    """Return the numbers of a dtype nearest to those of float64, as float64."""
+    if dtype != "bfloat16":
+        return x.astype(dtype).astype(np.float64)
+    _, exponents = np.frexp(x)
+    unit = np.ldexp(1.0, np.maximum(exponents - 8, -133))
+    found: Array = np.rint(x / unit) * unit
+    return np.where(np.abs(found) > largest(dtype), np.copysign(np.inf, found), found)
+
+
+def encoded(x: Array, dtype: str) -> Array:
+    """Return a contiguous copy of numbers in a dtype; in bfloat16, which NumPy lacks, their bits."""
+    if dtype != "bfloat16":
+        return np.array(x, np.dtype(dtype), order="C")
+    return np.asarray(rounded(x, dtype).astype(np.float32).view(np.uint32) >> 16).astype(DTYPES[dtype].bits)
+
+
+def holding(dtype: str) -> str:
+    """Return a dtype of NumPy that has all numbers of a dtype."""
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+def decoded(x: Array) -> Array:
+    """Return numbers that may be the bits of bfloat16 as float64."""
+    widen = DTYPES["bfloat16"].widen
+    assert widen is not None
+    return (widen(x) if name_of(x) == "bfloat16" else x).astype(np.float64)
+
+
+def name_of(x: Array) -> str:
+    """Return the dtype of numbers that may be the bits of bfloat16; no wider one than float64."""
+    name = "bfloat16" if x.dtype.name == DTYPES["bfloat16"].bits else x.dtype.name
+    return name if name in FLOATS else "float64"
+
+
+def narrowest(dtypes: Iterable[str]) -> str:
+    """Return the dtype whose numbers have the fewest digits."""
+    return max(dtypes, key=eps)
 
 
 def ulps(difference: float, of: float, dtype: str) -> float:

@@ -11,12 +11,12 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
+from pullback.gradcheck import floats
 
 Arrays: TypeAlias = Mapping[str, Array]
 
 LARGEST_TOLERANCE = 2.0**-13
 """The largest noise of a solver behind a server, relative to its largest number: more is what the function does."""
-NO_VARIANTS: Mapping[str, Mapping[tuple[str, str], "Function"]] = {}
 MAX_SHOWN = 80
 MAX_NUMBERS, MAX_SLOTS = 1 << 22, 1000
 """The most numbers of all inputs or all outputs together, and how many inputs or outputs there may be."""
@@ -94,8 +94,10 @@ class Function(Protocol):
     """What of the function is not checked, or an empty text."""
     tolerance: float
     """The error that the tolerance of a solver may explain, relative to the largest number of a value or gradient."""
-    variants: Mapping[str, Mapping[tuple[str, str], "Function"]]
+    variants: Mapping[str, Mapping[tuple[str, str], "Variant"]]
     """The same function run in other ways, by check; with how it runs then and here: ("in float32", "in float64")."""
+    sizes: Mapping[str, "Function"]
+    """The same function with arguments of other sizes, which the text says."""
     changed: str | None
     """The input that a call has written into, or ""; ``None`` where no call can."""
 
@@ -126,6 +128,25 @@ class Function(Protocol):
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
         """Return the request for the gradient with respect to one input."""
         ...
+
+
+class Variant(Function, Protocol):
+    """The same function run in another way."""
+
+    def nearest(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the inputs and the cotangents nearest to these that it takes."""
+        ...
+
+
+class Model:
+    """What models outside of this process have in common."""
+
+    one_by_one = takes_subsets = has_jvp = has_hessian = is_energy = False
+    tolerance = LARGEST_TOLERANCE
+    variants: Mapping[str, Mapping[tuple[str, str], Variant]] = {}
+    sizes: Mapping[str, Function] = {}
+    changed: str | None = None
+    remark = ""
 
 
 def array_of(value: Any, shape: tuple[int, ...], what: str) -> Array:
@@ -210,7 +231,7 @@ def given_array(value: Any, slot: Slot) -> Array:
         raise BadArgument(str(error)) from error
     if not np.isfinite(found).all():
         raise BadArgument(f"--inputs: {slot.name}: expected finite numbers, got NaN or an infinity")
-    return found.astype(slot.dtype).astype(np.float64)
+    return floats.rounded(found, slot.dtype)
 
 
 def shapes_of(points: Sequence[Point]) -> dict[str, tuple[int, ...]]:
@@ -223,4 +244,4 @@ def shapes_of(points: Sequence[Point]) -> dict[str, tuple[int, ...]]:
 
 def draw_inputs(slots: Sequence[Slot], rng: np.random.Generator) -> dict[str, Array]:
     """Return random numbers from 1/4 to 1, which most functions accept, exact in the dtypes of the inputs."""
-    return {slot.name: rng.uniform(0.25, 1.0, slot.shape).astype(slot.dtype).astype(np.float64) for slot in slots}
+    return {slot.name: floats.rounded(rng.uniform(0.25, 1.0, slot.shape), slot.dtype) for slot in slots}

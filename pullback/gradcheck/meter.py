@@ -21,8 +21,9 @@ class Meter:
     """
 
     def __init__(self, function: Function, budget: int, tell: Callable[[int], None]) -> None:
-        """Allow ``budget`` requests."""
+        """Allow ``budget`` requests, of which ``spare`` are not planned: they may be spent where an estimate fails."""
         self.function, self.budget, self.done, self._tell = function, budget, 0, tell
+        self.spare = 0
         self.units: Mapping[str, Array] = {slot.name: np.ones(slot.shape) for slot in function.outputs}
 
     @property
@@ -32,10 +33,11 @@ class Meter:
 
     @contextmanager
     def of(self, function: Function) -> Generator["Meter"]:
-        """Yield a meter for a variant of the function, in the same units, whose requests count here."""
+        """Yield a meter for the function in another way, in the same units if it can be, whose requests count here."""
         before = self.done
         other = Meter(function, self.left, lambda done: self._tell(before + done))
-        other.units = self.units
+        if [slot.shape for slot in function.outputs] == [slot.shape for slot in self.function.outputs]:
+            other.units = self.units
         try:
             yield other
         finally:

@@ -17,7 +17,7 @@ NOISE_POINTS = 2 * noise.DRAWS + 2 * (len(noise.NODES) - 1)
 NOISE_VJPS = 2
 PROPERTIES = (
     *("determinism", "subset", "linearity", "adjoint", "symmetry", "second", "freshness"),
-    *("dtypes", "modes", "layouts", "mutation"),
+    *("dtypes", "modes", "layouts", "sizes", "mutation"),
 )
 STEPS_OF_GRADIENTS = 8
 """The steps to each side at which gradients are compared with the action of a Hessian."""
@@ -26,6 +26,8 @@ TRANSPOSED = 2 * 2 * STEPS_OF_GRADIENTS
 MOST_ALONE = 2
 FEWEST_ALONE, TOGETHER_ALONE = 2, 16
 """How many numbers of an input move alone to be compared at least, and of all inputs together if that is more."""
+OF_VARIANTS = 6
+"""How often values and gradients are computed to compare a variant at a point."""
 LOOK = 24
 """The evaluations that are left to look for a cache where an answer is the same as nearby."""
 MOVED = 2
@@ -65,6 +67,7 @@ class Plan:
             "dtypes": not function.variants.get("dtypes"),
             "modes": not function.variants.get("modes"),
             "layouts": not function.variants.get("layouts"),
+            "sizes": not function.sizes,
             "mutation": function.changed is None,
         }
         return [check for check in own if (wanted is None or check in wanted) and not lacks.get(check)]
@@ -83,15 +86,18 @@ class Plan:
             "second": outputs * inputs**2 + 2 * STEPS_OF_GRADIENTS * gradients,
             "freshness": _freshness(function),
             "mutation": 0,
+            "sizes": 0,
             "symmetry": TRANSPOSED if function.is_energy else HESSIANS * outputs * inputs * (inputs + 1) // 2,
         }
         noise = NOISE_POINTS * (1 + gradients) + NOISE_VJPS * gradients
         noisy = noise if self.measures_noise else 0
         for kind, others in function.variants.items():
-            of_check[kind] = len(others) * (2 * (1 + gradients) + (noise if kind == "dtypes" else 0))
-        sizes = MOVED if self.steps else 0
-        look = LOOK if "freshness" in checks else 0
-        return look + points * (1 + sizes + gradients + noisy + sum(of_check[check] for check in checks))
+            of_check[kind] = len(others) * (OF_VARIANTS * (1 + gradients) + (noise if kind == "dtypes" else 0))
+        moved = MOVED if self.steps else 0
+        once = LOOK if "freshness" in checks else 0
+        if "sizes" in checks:
+            once += sum(OF_SIZES.cost(each, ["derivative"], 1) for each in function.sizes.values())
+        return once + points * (1 + moved + gradients + noisy + sum(of_check[check] for check in checks))
 
     def coordinates_of(self, inputs: int) -> int:
         """Return how many numbers of each of so many inputs move alone."""
@@ -101,6 +107,10 @@ class Plan:
         sides = 2 * self.steps or TAYLOR_STEPS
         alone = sum(min(self.coordinates_of(inputs), math.prod(slot.shape)) for slot in function.inputs[:inputs])
         return sides * (inputs * self.directions + alone)
+
+
+OF_SIZES = Plan(1, 1, 16, coordinates=2, measures_noise=True)
+"""What is done with the function in other sizes."""
 
 
 def alone(inputs: int, size: int) -> int:

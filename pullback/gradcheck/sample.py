@@ -21,8 +21,10 @@ NOISES = 8.0
 """A bar covers this many times the noise."""
 RATIO = 20
 """Bars are those of one vjp; in properties three of them, at cotangents up to four times as large, may be off."""
-ROUNDINGS = 64
-"""The roundings of its largest number that a derivative may be off, besides its noise."""
+ROUNDINGS, FEW_ROUNDINGS, NARROW = 64, 8, 2.0**-12
+"""The roundings of its largest number that a derivative may be off, besides its noise; fewer of a unit that is narrow:
+64 of bfloat16 are half of the number.
+"""
 UNITS = 4.0
 """How much larger the largest number of a gradient counts in the units of the inputs, which are within this factor."""
 FIRST_STEP = 0.25
@@ -96,7 +98,7 @@ class Sample:
         size = self.size_of(pair)
         with np.errstate(invalid="ignore", divide="ignore"):
             typical = np.nan_to_num(np.median(np.where(size > 0, noise / size, 0.0))) * size
-        return NOISES * np.fmax(noise, typical) + ROUNDINGS * self.unit * size
+        return NOISES * np.fmax(noise, typical) + rounding(self.unit) * size
 
     def relative_bar(self, pair: Pair) -> float:
         """Return the error of a gradient relative to its largest number."""
@@ -135,10 +137,15 @@ def take(
     rng: np.random.Generator,
     *,
     measures_noise: bool,
+    cotangents: Arrays | None = None,
 ) -> Sample:
-    """Evaluate the gradients at a point that has these values. Raises ``BadAnswer`` if it has none."""
+    """Evaluate the gradients at a point that has these values, at random ``cotangents`` if there are none.
+
+    Raises ``BadAnswer`` if it has none.
+    """
     inputs, outputs = slots
-    cotangents = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in outputs}
+    if cotangents is None:
+        cotangents = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in outputs}
     found = gradients(meter, point, cotangents, inputs)
     eps = max(floats.eps(slot.dtype) for slot in (*inputs, *outputs))
     sizes = {pair: np.ones(dx.shape) for pair, dx in found.items()}
@@ -153,7 +160,7 @@ def take(
 def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sample:
     """Return the sample with the noise that values and gradients show at points nearby, and at points further apart."""
     dtypes = {slot.name: slot.dtype for slot in sample.inputs}
-    leaves = {name: sample.point.inputs[name].astype(dtype) for name, dtype in dtypes.items()}
+    leaves = {name: sample.point.inputs[name].astype(floats.holding(dtype)) for name, dtype in dtypes.items()}
     at = {(name, ""): y for name, y in sample.values.items()} | dict(sample.gradients)
 
     # The squares of huge numbers overflow, and those of tiny ones vanish.
@@ -161,7 +168,7 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     at = {key: value / sizes[key] for key, value in at.items()}
 
     def results(moved: Mapping[str, Array]) -> dict[Pair, Array]:
-        inputs = {name: np.asarray(x, np.float64) for name, x in moved.items()}
+        inputs = {name: floats.rounded(x.astype(np.float64), dtypes[name]) for name, x in moved.items()}
         point = replace(sample.point, inputs={**sample.point.inputs, **inputs})
         try:
             values = {(name, ""): y for name, y in meter.values(point).items()}
@@ -174,7 +181,7 @@ def _with_noise(meter: Meter, sample: Sample, rng: np.random.Generator) -> Sampl
     units = {name: floats.eps(dtype) for name, dtype in dtypes.items()}
     moved = list(map(results, noise.perturbations(leaves, units, rng)))
     near = noise.measure(moved, at, may_be_narrower=False)
-    if not meter.function.tolerance:
+    if meter.function.tolerance < NARROWED:
         tiny = noise.measure([*moved[: 2 * noise.DRAWS], *[at] * (len(noise.NODES) - 1)], at, may_be_narrower=False)
         near = {key: _without_narrowing(near[key], tiny[key], at[key]) for key in at}
     slopes = {slot.name: FAR * directions(slot, np.ones(slot.shape), rng) for slot in sample.inputs}
@@ -204,13 +211,18 @@ def with_level(sample: Sample, level: float) -> Sample:
     Noise that one line shows, another may miss; so the level is the largest of all points, values and gradients.
     """
     noises = {name: np.fmax(sizes, level * largest_of(sample.values[name])) for name, sizes in sample.noise.items()}
-    is_solver = level > ROUNDINGS * sample.unit
+    is_solver = level > rounding(sample.unit)
     bars = {
         pair: np.fmax(bar, NOISES * level * (sample.largest_at(pair) if is_solver else sample.size_of(pair)))
         for pair, bar in sample.bars.items()
     }
     unit = max([sample.unit, *(_relative(sample, name, sizes) for name, sizes in noises.items())])
     return replace(sample, noise=noises, bars=bars, unit=min(unit, WIDEST_UNIT))
+
+
+def rounding(unit: float) -> float:
+    """Return how far a derivative may be off, relative to its largest number, if its values are off by a unit."""
+    return unit * (ROUNDINGS if unit <= NARROW else FEW_ROUNDINGS)
 
 
 def largest_of(x: Array) -> float:
@@ -279,7 +291,7 @@ def _unit(slot: Slot, rng: np.random.Generator) -> Array:
 def vectors(slot: Slot, rng: np.random.Generator) -> Array:
     """Return random numbers with random signs, exact in the dtype of the slot."""
     numbers = rng.uniform(0.25, 1.0, slot.shape) * rng.choice([-1.0, 1.0], slot.shape)
-    return numbers.astype(slot.dtype).astype(np.float64)
+    return floats.rounded(numbers, slot.dtype)
 
 
 def directions(slot: Slot, size: Array, rng: np.random.Generator) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
+from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays, Point, Slot
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.sample import vectors
@@ -16,8 +17,8 @@ STEP = 2.0**-8
 """How far numbers of inputs move, as a fraction of them, to show how sensitive the outputs are."""
 SMOOTH = 0.5
 """How far twice the change at half the step may be from that at the whole step, as a fraction of it: more is noise."""
-WIDE = 32
-"""The bits of the narrowest dtype that has room for such units."""
+NARROWEST = "float32"
+"""The narrowest dtype that has room for such units."""
 
 
 def units(
@@ -38,7 +39,7 @@ def units(
     sizes = [_sizes(meter, point, values, rng) for point, values in points]
     for slot in slots:
         size = np.max([each[slot.name] for each in sizes], axis=0)
-        if are_far_apart(size) and np.finfo(slot.dtype).bits >= WIDE:
+        if are_far_apart(size) and floats.eps(slot.dtype) <= floats.eps(NARROWEST):
             found[slot.name] = 1 / balance(np.ones(slot.shape), size)
     return found
 

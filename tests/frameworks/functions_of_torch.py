@@ -149,3 +149,120 @@ class Halved(torch.autograd.Function):
 
 def halved(x):
     return Halved.apply(x)
+
+
+@torch.compile
+def other_when_compiled(x):
+    return x.sin() * (1.001 if torch.compiler.is_compiling() else 1.0)
+
+
+def complex_inputs():
+    return torch.tensor([0.5 - 1j, 2 + 0.25j])
+
+
+def spectrum(z):
+    return torch.fft.fft(z).abs() ** 2, z * z.conj().exp()
+
+
+class Square(torch.autograd.Function):
+    """z² of complex z; its gradient lacks the conjugate, as that of a formula for real numbers does."""
+
+    @staticmethod
+    def forward(ctx, z, conjugates):
+        ctx.save_for_backward(z)
+        ctx.conjugates = conjugates
+        return z * z
+
+    @staticmethod
+    def backward(ctx, dy):
+        (z,) = ctx.saved_tensors
+        return 2 * (z.conj() if ctx.conjugates else z) * dy, None
+
+
+def square(z):
+    return Square.apply(z, True)
+
+
+def without_conjugate(z):
+    return Square.apply(z, False)
+
+
+spectrum_inputs = square_inputs = without_conjugate_inputs = complex_inputs
+
+
+class OfStride(torch.autograd.Function):
+    """The gradient takes a cotangent whose stride is 0, as that of a sum, for one number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * dy / (dy.numel() if 0 in dy.stride() else 1)
+
+
+def of_expanded(x):
+    return OfStride.apply(x)
+
+
+class OfBlock(torch.autograd.Function):
+    """The gradient is that of the first 64 numbers, as of a kernel whose grid has one block."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return dy * x.cos() * (torch.arange(x.numel()) < 64)
+
+
+def of_block(x):
+    return OfBlock.apply(x)
+
+
+class WrongInBfloat16(torch.autograd.Function):
+    """The gradient has the scale of a loss in a narrow dtype, which nothing takes away."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy.expand(len(POINT)) * (1.25 if dy.dtype == torch.bfloat16 else 1)
+
+
+def wrong_in_bfloat16(x):
+    return WrongInBfloat16.apply(x)
+
+
+def in_bfloat16(x):
+    return torch.tanh(x).sum() * x
+
+
+def bfloat16_inputs():
+    return torch.tensor(POINT, dtype=torch.bfloat16)
+
+
+wrong_in_bfloat16_inputs = in_bfloat16_inputs = bfloat16_inputs
+
+
+def convolved(x, w):
+    return F.conv2d(x, w, padding=1).relu().mean((2, 3))
+
+
+def convolved_inputs():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(2, 1, 5, 5, generator=draw), torch.randn(2, 1, 3, 3, generator=draw)
+
+
+def log_determinant(x):
+    return torch.linalg.cholesky(x @ x.T + torch.eye(len(x), dtype=x.dtype)).diagonal().log().sum()
+
+
+def log_determinant_inputs():
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(2))

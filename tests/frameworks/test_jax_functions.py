@@ -6,21 +6,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import test_util
 
 from pullback.errors import BadArgument
 from pullback.gradcheck import WrongGradient
 from pullback.jax import check_grads
 from tests.frameworks import functions_of_jax
-from tests.server_checks.function_reports import failed, report
+from tests.server_checks.function_reports import failed, report, verdicts_of_docs
 
 HERE = "jax+tests.frameworks.functions_of_jax:"
-RIGHT = ("network", "scanned", "power", "untraceable", "with_rule")
+RIGHT = (
+    *("network", "scanned", "power", "untraceable", "with_rule", "spectrum", "square", "in_bfloat16"),
+    *("attended", "gathered", "solved", "rectified"),
+)
 WRONG = {
     "wrong_rule": ("derivative", "1.001 times"),
     "wrong_tangent": ("derivative", "1.001 times"),
     "halved": ("derivative", "wrong"),
     "looped": ("contract", "Reverse-mode differentiation does not work"),
     "other_when_compiled": ("modes", "y in mode eager"),
+    "other_inside": ("modes", "y in mode eager"),
+    "with_conjugate": ("derivative", "the sign is flipped"),
+    "wrong_in_bfloat16": ("dtypes", "dx in bfloat16"),
+    "of_block": ("sizes", "with x of shape [67]"),
+    "detached": ("derivative", "wrong"),
+    "nan_below_zero": ("derivative", "is nan"),
+    "clipped": ("linearity", "vjp(2a + 3b)"),
 }
 
 
@@ -42,6 +53,33 @@ def test_a_wrong_function_fails(name: str) -> None:
     check, words = WRONG[name]
     wrong = failed(report(HERE + name))
     assert words in wrong.get(check, ""), wrong
+
+
+def test_the_docs_say_what_jax_says() -> None:
+    theirs, ours = verdicts_of_docs("jax.test_util.check_grads")
+    assert ours == {**dict.fromkeys(RIGHT, "pass"), **dict.fromkeys(WRONG, "fail")}
+    assert {name: says(name) for name in theirs} == theirs
+
+
+def says(name: str) -> str:
+    """Return what JAX's own check_grads says of a function, of order 2, in float64, in the modes that it has."""
+    function, made = getattr(functions_of_jax, name), getattr(functions_of_jax, f"{name}_inputs")()
+    made = tuple(made.values()) if isinstance(made, dict) else made if isinstance(made, tuple) else (made,)
+    with jax.enable_x64(True):
+        wide = jax.tree.map(
+            lambda x: np.asarray(x, np.promote_types(x.dtype, np.float64)), made[: 1 if name == "power" else None]
+        )
+        constants = made[len(wide) :]
+        try:
+            test_util.check_grads(lambda *xs: function(*xs, *constants), wide, 2)
+        except Exception as error:  # noqa: BLE001 - what it raises is what it says
+            if "custom_vjp" not in str(error):
+                return "fail"
+        try:
+            test_util.check_grads(lambda *xs: function(*xs, *constants), wide, 2, modes="rev")
+        except Exception:  # noqa: BLE001
+            return "fail"
+    return "pass"
 
 
 def test_what_jax_checks_is_checked_in_its_place() -> None:

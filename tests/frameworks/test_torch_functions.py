@@ -1,9 +1,7 @@
 """``pullback check torch+MODULE:FUNCTION``: right functions and modules pass, wrong ones fail."""
 
-import re
 from collections.abc import Callable
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +12,13 @@ from pullback.gradcheck import WrongGradient, check
 from pullback.gradcheck.of.local import Given
 from pullback.torch import gradcheck, gradgradcheck
 from tests.frameworks import functions_of_torch
-from tests.server_checks.function_reports import failed, report
+from tests.server_checks.function_reports import failed, report, verdicts_of_docs
 
 HERE = "torch+tests.frameworks.functions_of_torch:"
-RIGHT = ("network", "module", "loss", "norm", "pooled", "only_float32", "cube")
+RIGHT = (
+    *("network", "module", "loss", "norm", "pooled", "only_float32", "cube", "spectrum", "square", "in_bfloat16"),
+    *("convolved", "log_determinant"),
+)
 WRONG = {
     "wrong_factor": ("derivative", "1.001 times"),
     "no_second": ("second", "all are 0"),
@@ -27,6 +28,11 @@ WRONG = {
     "writes": ("mutation", "writes into x"),
     "dropped": ("determinism", "the second evaluation"),
     "halved": ("derivative", "wrong"),
+    "without_conjugate": ("derivative", "the sign is flipped"),
+    "of_expanded": ("layouts", "of broadcast arrays"),
+    "of_block": ("sizes", "with x of shape [67]"),
+    "wrong_in_bfloat16": ("dtypes", "dx in bfloat16"),
+    "other_when_compiled": ("modes", "in mode compile"),
 }
 
 
@@ -50,20 +56,31 @@ def test_a_wrong_function_fails(name: str) -> None:
     assert words in wrong.get(check, ""), wrong
 
 
+@pytest.mark.thorough
+def test_a_compiled_function_is_compared_with_itself() -> None:
+    found = check(torch.compile(lambda x: x.tanh() * x.sin()), leaf(0.5, -1.2), checks=["modes"])
+    assert {each.sentence.split(" at ")[0] for each in found.checks if each.check == "modes"} == {
+        "y in mode compile agrees with y in mode eager",
+        "dx in mode compile agrees with dx in mode eager",
+    }
+
+
 def test_the_docs_say_what_autograd_says() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "check-functions.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| (\w+) \| (?:pass|fail)\b.*\|$", text, re.MULTILINE))
-    assert rows.keys() == {*RIGHT, *WRONG}
-    assert {name: says(name) for name in rows} == rows
-    ours = dict(re.findall(r"^\| `(\w+)` \| .* \| \w+ \| (pass|fail)\b.*\|$", text, re.MULTILINE))
+    theirs, ours = verdicts_of_docs("torch.autograd.gradcheck")
     assert ours == {**dict.fromkeys(RIGHT, "pass"), **dict.fromkeys(WRONG, "fail")}
+    assert {name: says(name) for name in theirs} == theirs
 
 
 def says(name: str) -> str:
     """Return what autograd's own gradcheck says of a function, in float64."""
     function, made = getattr(functions_of_torch, name), getattr(functions_of_torch, f"{name}_inputs")()
     arguments = made if isinstance(made, tuple) else (made,)
-    inputs = [x.detach().double().requires_grad_() if x.is_floating_point() else x for x in arguments]
+    inputs = [
+        x.detach().to(torch.complex128 if x.is_complex() else torch.float64).requires_grad_()
+        if x.is_floating_point() or x.is_complex()
+        else x
+        for x in arguments
+    ]
     function = deepcopy(function).double() if isinstance(function, torch.nn.Module) else function
     try:
         return "pass" if torch.autograd.gradcheck(function, inputs) else "fail"

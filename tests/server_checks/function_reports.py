@@ -1,11 +1,15 @@
 """Reports on functions of this process, by their targets."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from pullback.gradcheck.events import TargetOptions, check_targets
 from pullback.gradcheck.of.local import Given
 from pullback.gradcheck.targets import server_target
 from pullback.reports import Report, Start
+
+ROOT = Path(__file__).parents[2]
 
 
 def report(target: str, given: Given | None = None, **options: Any) -> Report:
@@ -19,6 +23,18 @@ def report(target: str, given: Given | None = None, **options: Any) -> Report:
     raise AssertionError(f"{target}: no report")
 
 
+def verdicts_of_docs(other: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the verdicts of another checker and of this one, by function, in the table of the docs that names it."""
+    text = (ROOT / "docs" / "check-functions.md").read_text()
+    table = text.partition(f"| `{other}` |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\w+) \| (\w+)\b.*\|$", table, re.MULTILINE)
+    return {name: theirs for name, theirs, _ in rows}, {name: ours for name, _, ours in rows}
+
+
 def failed(found: Report) -> dict[str, str]:
-    """Return the checks that fail, with the sentence of one of their findings."""
-    return {check.check: check.sentence for check in found.checks if check.verdict == "fail"}
+    """Return the checks that fail, with the sentences of their findings."""
+    found_by = dict[str, list[str]]()
+    for check in found.checks:
+        if check.verdict == "fail":
+            found_by.setdefault(check.check, []).append(check.sentence)
+    return {check: "; ".join(sentences) for check, sentences in found_by.items()}

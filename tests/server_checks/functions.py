@@ -197,6 +197,58 @@ def from_memory_vjp(x, dy):
     return np.cos(x) * np.lib.stride_tricks.as_strided(dy, dy.shape, np.empty_like(dy, order="C").strides)
 
 
+def block(x):
+    return np.sin(x)
+
+
+def block_vjp(x, dy):
+    # As a kernel whose grid has one block.
+    dx = np.cos(x) * dy
+    dx.ravel()[64:] = 0
+    return dx
+
+
+def one_row(x):
+    return x - x.mean(axis=0) ** 2
+
+
+def one_row_vjp(x, dy):
+    # The squeeze is for the mean of several rows.
+    dx = dy - 2 * x.mean(axis=0) * dy.sum(axis=0) / len(x)
+    return dx if len(x) > 1 else dy
+
+
+def of_base(x):
+    return np.sin(x)
+
+
+def of_base_vjp(x, dy):
+    # As a kernel that takes a stride of 0 for that of a scalar.
+    return np.cos(x) * dy * (0 if 0 in dy.strides else 1)
+
+
+def at_knots(x, knots, values):
+    return np.interp(x, knots, values)
+
+
+def at_knots_vjp(x, knots, values, dy):
+    # Beyond the knots, the value is that of the last one.
+    at = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+    width, rise = np.diff(knots)[at], np.diff(values)[at]
+    t = np.clip((x - knots[at]) / width, 0, 1)
+    rise = np.where((x < knots[0]) | (x > knots[-1]), 0, rise)
+    dvalues, dknots = np.zeros_like(values), np.zeros_like(knots)
+    np.add.at(dvalues, at, (1 - t) * dy)
+    np.add.at(dvalues, at + 1, t * dy)
+    np.add.at(dknots, at, -(1 - t) * rise / width * dy)
+    np.add.at(dknots, at + 1, -t * rise / width * dy)
+    return rise / width * dy, dknots, dvalues
+
+
+def at_knots_inputs():
+    return np.array([0.3, 1.2, 2.6]), np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.5, -1.0, 2.0, 0.0])
+
+
 def only_contiguous(x):
     if not x.flags.c_contiguous:
         raise ValueError("a contiguous array is needed")

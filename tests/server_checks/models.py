@@ -8,7 +8,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.gradcheck.function import LARGEST_TOLERANCE, NO_VARIANTS, Arrays, Point, Request, Slot, draw_inputs
+from pullback.gradcheck.function import LARGEST_TOLERANCE, Arrays, Model, Point, Request, Slot, draw_inputs
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.plan import plans
 from pullback.gradcheck.report import FunctionReport
@@ -17,7 +17,7 @@ Jacobians = Callable[..., dict[tuple[str, str], Array]]
 
 
 @dataclass
-class FunctionModel:
+class FunctionModel(Model):
     """A model of Python functions: ``f`` from inputs to outputs, and its Jacobians by (output, input)."""
 
     f: Callable[[Arrays], dict[str, Array]]
@@ -33,8 +33,6 @@ class FunctionModel:
     takes_subsets: bool = False
     is_energy: bool = False
     tolerance: float = LARGEST_TOLERANCE
-    variants = NO_VARIANTS
-    changed: str | None = None
     name: str = "model"
     remark: str = ""
     calls: list[str] = field(default_factory=list)

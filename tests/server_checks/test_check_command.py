@@ -149,7 +149,7 @@ def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
         (["umbridge+http://127.0.0.1:1/m", "--budget", "4"], "--budget: expected at least 5 evaluations, got 4"),
         (["umbridge+http://127.0.0.1:1/m", "--seconds", "7"], "--seconds: expected none for umbridge+http"),
         (["square", "--budget", "7"], "--inputs, --config and --budget: expected a server"),
-        (["umbridge+http://127.0.0.1:1/m", "--dtype", "float32"], "--vjp and --dtype: expected a function"),
+        (["umbridge+http://127.0.0.1:1/m", "--dtype", "float32"], "--dtype and --mode: expected a function"),
         (["umbridge+http://127.0.0.1:1/m", "square"], "expected only URLs of servers beside umbridge+http"),
         (["umbridge+http://127.0.0.1:1/m", "--check", "batching"], "--check: expected some of derivative, determinism"),
         (["grpc+http://127.0.0.1:1/m"], "expected a URL that begins with one of umbridge+http, tesseract+http, oip+"),

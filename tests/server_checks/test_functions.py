@@ -19,6 +19,7 @@ from tests.server_checks.function_reports import failed, report
 
 HERE = "numpy+tests.server_checks.functions:"
 SHAPE = Given(shapes={"x": (2, 2)})
+X = np.array([[0.5, -1.0, 2.0], [1.5, 1.0, 0.25]])
 RIGHT: dict[str, Given] = {
     "layer": Given(),
     "rectified": Given(),
@@ -32,6 +33,7 @@ RIGHT: dict[str, Given] = {
     "only_float32": Given(),
     "only_contiguous": SHAPE,
     "narrow": SHAPE,
+    "at_knots": Given(),
     "logarithm": Given(shapes={"x": (3,)}, domains={"x": Domain(0.0)}),
 }
 WRONG: dict[str, tuple[str, str, Given]] = {
@@ -43,6 +45,9 @@ WRONG: dict[str, tuple[str, str, Given]] = {
     "not_linear": ("linearity", "vjp(2a + 3b)", SHAPE),
     "wrong_in_float32": ("dtypes", "dx in float32", Given(shapes={"x": (2, 2)}, dtypes=("float32",))),
     "from_memory": ("layouts", "of strided arrays", SHAPE),
+    "block": ("sizes", "with x of shape [67, 67]", SHAPE),
+    "one_row": ("sizes", "with x of shape [1, 3]", Given(inputs={"x": X})),
+    "of_base": ("layouts", "of broadcast arrays", SHAPE),
     "drifting": ("determinism", "the second evaluation", SHAPE),
     "transposed": ("derivative", "dx", Given()),
 }
@@ -77,7 +82,7 @@ def test_a_wrong_function_fails(name: str, seed: int) -> None:
         (
             HERE + "of_complex",
             Given(inputs={"x": np.array([1j])}),
-            "expected an argument with floats, which are not",
+            "expected an argument with floats, complex ones for PyTorch and JAX alone",
         ),
         (HERE + "not_a_number", SHAPE, "got NaN or an infinity"),
         (HERE + "exiting", SHAPE, "SystemExit: 3, at functions.py:"),

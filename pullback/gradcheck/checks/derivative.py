@@ -59,14 +59,13 @@ def moves(sample: Sample, plan: Plan, rng: np.random.Generator) -> list[Move]:
 class Derivatives:
     """Compares the gradients of all outputs with numeric derivatives, by pair of an output and an input.
 
-    Where a gradient looks wrong, ``spare`` evaluations may be spent on second estimates. ``rates`` has those of Taylor
+    Where a gradient looks wrong, spare evaluations may be spent on second estimates. ``rates`` has those of Taylor
     remainders, as text, and ``tolerated`` the largest errors that a solver may explain, as fractions.
     """
 
     meter: Meter
     plan: Plan
     comparisons: Mapping[Pair, Comparison]
-    spare: int
     rates: dict[Pair, str] = field(default_factory=dict[Pair, str])
     tolerated: dict[Pair, float] = field(default_factory=dict[Pair, float])
     _shows: dict[Pair, Array] = field(default_factory=dict[Pair, Array])
@@ -139,11 +138,11 @@ class Derivatives:
             return line.judged(found, np.zeros(len(ones)))
         noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])
         estimate = partial(slopes, line, unit=sample.unit, rounding=noise, count=self.plan.steps)
-        if self.spare < 2 * self.plan.steps:
+        if self.meter.spare < 2 * self.plan.steps:
             return self._judged(line, sample, estimate(ones), noise)
         before = self.meter.done
         found = estimate_twice(estimate, ones, analytic, bar)
-        self.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
+        self.meter.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
         return self._judged(line, sample, found, noise)
 
     def _judged(self, line: Line, sample: Sample, found: Slopes, noise: Array) -> Slopes:

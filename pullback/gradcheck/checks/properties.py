@@ -18,11 +18,11 @@ from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.sample import (
     NOISES,
     RATIO,
-    ROUNDINGS,
     Sample,
     directions,
     gradients,
     largest_of,
+    rounding,
     vectors,
 )
 from pullback.gradcheck.scales import balance
@@ -64,7 +64,7 @@ def subset(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances
 def _allowed(meter: Meter, sample: Sample, numbers: Array) -> Array:
     """Return how far numbers may be off when they are computed again: by a solver's tolerance, or by rounding."""
     eps = max(floats.eps(slot.dtype) for slot in (*sample.inputs, *sample.outputs))
-    return np.array(max(meter.function.tolerance, ROUNDINGS * eps) * largest_of(numbers))
+    return np.array(max(meter.function.tolerance, rounding(eps)) * largest_of(numbers))
 
 
 def _difference(one: Array, other: Array) -> float:
@@ -88,7 +88,7 @@ def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, toleran
             call = GradientCall(meter, sample, pair, both[pair[0]])
             expected = 2 * sample.gradients[pair] + 3 * two[pair]
             terms = np.abs(2 * sample.gradients[pair]) + np.abs(3 * two[pair])
-            bar = RATIO * sample.bars[pair] + ROUNDINGS * sample.unit * terms
+            bar = RATIO * sample.bars[pair] + rounding(sample.unit) * terms
             comparison.add(together[pair], expected, bar, scale=sample.terms(pair), calls=_always(call))
     for (_, name), comparison in comparisons.items():
         yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")

@@ -10,7 +10,7 @@ from pullback.dtypes import Array
 from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays, Point, Request
 from pullback.gradcheck.meter import Meter
-from pullback.gradcheck.sample import NOISES, RATIO, ROUNDINGS, Sample, largest_of
+from pullback.gradcheck.sample import NOISES, RATIO, Sample, largest_of, rounding
 
 Along = Mapping[str, Array]
 """A direction, by input."""
@@ -47,7 +47,7 @@ class Questions:
         for slot in self.sample.inputs:
             if slot.name in along:
                 x = inputs[slot.name] + step * along[slot.name]
-                inputs[slot.name] = x.astype(slot.dtype).astype(np.float64)
+                inputs[slot.name] = floats.rounded(x, slot.dtype)
         return replace(point, inputs=inputs)
 
     def along(self, key: Key) -> Along:
@@ -85,7 +85,7 @@ class Questions:
     def rounding(self, answer: Array) -> float:
         """Return how far rounding may move a number of an answer."""
         slots = (*self.sample.inputs, *self.sample.outputs)
-        return ROUNDINGS * max(floats.eps(slot.dtype) for slot in slots) * largest_of(answer)
+        return rounding(max(floats.eps(slot.dtype) for slot in slots)) * largest_of(answer)
 
     def bar(self, key: Key, answer: Array) -> Array:
         """Return how far each number of an answer may be off."""

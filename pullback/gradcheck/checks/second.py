@@ -20,6 +20,9 @@ from pullback.gradcheck.verdict import Finding, Subject
 MOST = 256
 """The most numbers of a gradient whose derivatives are compared."""
 
+CLOSER = 0.2
+"""How much smaller the steps are where larger ones show no derivative, as a part of the digits."""
+
 
 def second(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare H v with the numeric derivative of the gradient along v, which moves all inputs at once."""
@@ -47,12 +50,18 @@ def _compare(meter: Meter, sample: Sample, output: str, v: Arrays, comparisons: 
         return np.sum(parts, axis=0)
 
     action, noise = some(action_in), some(lambda pair: sample.bars[pair])
-    line = Line(_gradients(meter, sample, output, v, lambda dxs: some(lambda pair: dxs[pair[1]])))
-    terms, found = some(sample.terms), slopes(line, np.ones(action.size), sample.unit, noise, count=STEPS_OF_GRADIENTS)
-    numeric = line.judged(found, noise, terms)
+    of_step = _gradients(meter, sample, output, v, lambda dxs: some(lambda pair: dxs[pair[1]]))
+    terms = some(sample.terms)
+
+    def estimate(scale: float) -> Slopes:
+        line = Line(of_step)
+        found = slopes(line, np.full(action.size, scale), sample.unit, noise, count=STEPS_OF_GRADIENTS)
+        return line.judged(found, noise, terms)
+
     # The steps are of the size of the inputs: all that they change of a gradient is of its size.
     relative = some(lambda pair: np.full(v[pair[1]].shape, RATIO * sample.relative_bar(pair)))
     bar = relative * (np.abs(action) + some(sample.size_of))
+    numeric = _estimate_twice(meter, estimate, 2.0 ** round(CLOSER * np.log2(sample.unit)), action, bar)
     with np.errstate(invalid="ignore"):
         apart = np.abs(action - numeric.value)
         is_small = (apart > bar) & (apart <= meter.function.tolerance * np.abs(action))
@@ -63,6 +72,27 @@ def _compare(meter: Meter, sample: Sample, output: str, v: Arrays, comparisons: 
         part = slice(begin, begin := begin + min(MOST, v[pair[1]].size))
         slopes_of = Slopes(numeric.value[part], numeric.error[part], numeric.status[part], numeric.evaluations)
         add_slopes(comparisons[pair], action[part], slopes_of, bar[part], scale=scale[part], status=status[part])
+
+
+def _estimate_twice(
+    meter: Meter, estimate: Callable[[float], Slopes], closer: float, action: Array, bar: Array
+) -> Slopes:
+    """Return the slopes at steps of a scale of 1, or at ``closer`` ones: larger steps cross the kinks of hidden units.
+
+    Those are taken, if there are evaluations to spare, where the first prove nothing, or an action looks wrong.
+    """
+    before = meter.done
+    first, cost = estimate(1.0), meter.done - before
+    with np.errstate(invalid="ignore"):
+        is_wrong = np.abs(action - first.value) > COVERAGE * first.error + bar
+    is_doubtful = is_wrong | (usable_status(first) != Status.OK)
+    if not is_doubtful.any() or meter.spare < cost:
+        return first
+    second, meter.spare = estimate(closer), meter.spare - cost
+    is_better = is_doubtful & ((usable_status(second) == Status.OK) | is_wrong)
+    parts = ((second.value, first.value), (second.error, first.error), (second.status, first.status))
+    value, error, status = (np.where(is_better, *each) for each in parts)
+    return Slopes(value, error, status, first.evaluations + second.evaluations)
 
 
 def transposed(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:

@@ -12,10 +12,11 @@ import numpy as np
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.calling import Called, by_name, by_position
 from pullback.gradcheck.of.library import Library
-from pullback.gradcheck.of.local import Given, LocalFunction, local_function
+from pullback.gradcheck.of.local import Given, LocalFunction
 from pullback.gradcheck.of.numpy import NumpyFunction
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree, flatten
+from pullback.gradcheck.of.ways import local_function
 
 Kind: TypeAlias = Literal["numpy", "torch", "jax", "tf"]
 LIBRARIES: Mapping[str, Kind] = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "tf"}
@@ -46,13 +47,12 @@ class CalledFunction:
         """Return the function as a model; raise ``BadArgument`` if it cannot be checked."""
         del opened, timeout, config
         library = library_of(self.protocol, self.function, self.gradient, self.action, only_forward=self.only_forward)
-        # NumPy would warn of what the errors say.
-        with np.errstate(all="ignore"):
-            found = local_function(str(self), library, self.arguments, given)
         # A class's name does not stand for its instance.
         spelled = self.name if hasattr(self.function, "__name__") else "f"
-        found.spelling = Spelling(spelled if self.gradient is None else _name(self.gradient, "vjp"))
-        return found
+        spelling = Spelling(spelled if self.gradient is None else _name(self.gradient, "vjp"))
+        # NumPy would warn of what the errors say.
+        with np.errstate(all="ignore"):
+            return local_function(str(self), library, self.arguments, given, spelling)
 
 
 def library_of(

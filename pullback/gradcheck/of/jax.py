@@ -1,15 +1,16 @@
 """Functions of JAX: ``jax+MODULE:FUNCTION``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from pullback.dtypes import Array
+from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import ordered
-from pullback.gradcheck.of.source import Source, array, call, part
+from pullback.gradcheck.of.source import Source, argument, call, part
+from pullback.gradcheck.of.source import array as written
 from pullback.gradcheck.of.trees import Tree
 
 UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
@@ -19,7 +20,8 @@ UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConvers
 class JaxFunction:
     """A function of pytrees, whose leaves that are arrays of floats are the inputs. It runs compiled, if it can."""
 
-    remark, has_layouts = "", False
+    remark, has_layouts, checks_indices = "", False, False
+    dtypes: Sequence[str] = FLOATS
     _derive: Callable[..., Any] = staticmethod(jax.grad)
     """What differentiates a scalar."""
 
@@ -28,13 +30,16 @@ class JaxFunction:
         self._function, self.mode = function, "jit"
         self._names, self._leaves, self._tree = list[str](), list[Any](), jax.tree_util.tree_structure(())
         self._compiled = dict[Any, Callable[..., Any]]()
+        self._complex: Collection[str] = ()
 
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the arrays of floats in them."""
         found, self._tree = jax.tree_util.tree_flatten_with_path(dict(arguments))
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in found]
         self._leaves = [leaf for _, leaf in found]
-        return {name: np.asarray(x) for name, x in zip(self._names, self._leaves, strict=True) if is_float(x)}
+        # They are constants of what is compiled.
+        self._compiled = {}
+        return {name: array(x) for name, x in _real(zip(self._names, self._leaves, strict=True))}
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
@@ -79,16 +84,17 @@ class JaxFunction:
         """Return a call of ``jax.vjp``."""
         sources = {key: _written(x) for key, x in leaves.items()} | {wrt: Source("x")}
         values = [
-            sources.get(key) or (_written(np.asarray(x)) if hasattr(x, "dtype") else x)
+            argument(sources, key, "jax.lax.complex") or (_written(array(x)) if hasattr(x, "dtype") else x)
             for key, x in zip(self._names, self._leaves, strict=True)
         ]
         y = call(name, ordered(self._function, jax.tree_util.tree_unflatten(self._tree, values)))
-        pull = f"jax.vjp(lambda x: {y}{part(output)}, {_written(leaves[wrt])})[1]"
+        pull = f"jax.vjp(lambda x: {y}{part(output, self._complex)}, {_written(leaves[wrt])})[1]"
         setup = 'import jax; from jax import numpy as jnp; jax.config.update("jax_enable_x64", True)'
         return setup, f"{pull}({_written(cotangent)})[0]"
 
-    def other(self) -> "JaxFunction | None":
-        """Return the function in eager mode, with the same arguments, if this one is compiled."""
+    def other(self, *, compiles: bool) -> "JaxFunction | None":
+        """Return the function in eager mode, op by op, with the same arguments, if this one is compiled."""
+        del compiles
         if self.mode == "eager":
             return None
         found = type(self)(self._function)
@@ -97,7 +103,10 @@ class JaxFunction:
 
     def _run(self, key: Any, function: Callable[..., dict[str, Any]], *arrays: Any) -> dict[str, Array]:
         """Call a function of arrays, compiled once for each key."""
-        with jax.enable_x64(True):
+        arrays = jax.tree_util.tree_map(_given, arrays)
+        # Without float64 among the arrays, JAX runs as it does by default: constants are of float32.
+        is_wide = any(x.dtype == np.float64 for x in jax.tree_util.tree_leaves(arrays))
+        with jax.enable_x64(is_wide), jax.disable_jit(self.mode == "eager"):
             try:
                 compiled = self._compiled.setdefault(key, jax.jit(function)) if self.mode == "jit" else function
                 found = compiled(*arrays)
@@ -106,7 +115,7 @@ class JaxFunction:
                     raise
                 self.mode = "eager"
                 found = function(*arrays)
-            return {name: np.asarray(x) for name, x in found.items()}
+            return {name: array(x) for name, x in found.items()}
 
     def _gradient(self, leaves: Mapping[str, Any], output: str, dy: Any, wrt: Mapping[str, Any]) -> dict[str, Any]:
         def product(xs: Mapping[str, Any]) -> Any:
@@ -118,14 +127,12 @@ class JaxFunction:
         return pull(dy)[0]
 
     def _outputs(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = [
-            jax.numpy.asarray(leaves[name]) if name in leaves else x
-            for name, x in zip(self._names, self._leaves, strict=True)
-        ]
+        arrays = [_whole(leaves, name, x) for name, x in zip(self._names, self._leaves, strict=True)]
         arguments = jax.tree_util.tree_unflatten(self._tree, arrays)
         found, _ = jax.tree_util.tree_flatten_with_path(self._function(**arguments))
         named = {jax.tree_util.keystr(path, simple=True, separator=".") or "y": y for path, y in found}
-        return {name: y for name, y in named.items() if is_float(y)}
+        self._complex = [name for name, y in named.items() if _is_complex(y)]
+        return dict(_real(named.items()))
 
 
 class ForwardFunction(JaxFunction):
@@ -147,5 +154,36 @@ def is_float(x: object) -> bool:
     return isinstance(x, float) or (hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.floating))
 
 
+def array(x: Any) -> Array:
+    """Return the numbers of an array of JAX, in its dtype; the bits of bfloat16."""
+    found = np.asarray(x)
+    return found.view(np.uint16) if found.dtype.name == "bfloat16" else found
+
+
+def _given(x: Array) -> Array:
+    """Return an array for JAX, of which uint16 is the bits of bfloat16."""
+    return x.view(jax.numpy.bfloat16.dtype) if x.dtype == np.uint16 else x
+
+
+def _is_complex(x: object) -> bool:
+    return hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.complexfloating)
+
+
+def _real(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of floats, and both parts of complex ones."""
+    for name, x in named:
+        if _is_complex(x):
+            yield from ((f"{name}.real", x.real), (f"{name}.imag", x.imag))
+        elif is_float(x):
+            yield name, x
+
+
+def _whole(leaves: Mapping[str, Any], name: str, x: Any) -> Any:
+    """Return an argument: one of the leaves, a complex one of its two parts, or the argument itself."""
+    if f"{name}.real" in leaves:
+        return jax.lax.complex(leaves[f"{name}.real"], leaves[f"{name}.imag"])
+    return jax.numpy.asarray(leaves[name]) if name in leaves else x
+
+
 def _written(x: Array) -> Source:
-    return array("jnp.array", x, "jnp")
+    return written("jnp.array", x, "jnp")

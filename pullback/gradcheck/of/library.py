@@ -11,6 +11,7 @@ from pullback.gradcheck.of.trees import Tree
 class Library(Protocol):
     """A function in its library: arrays go in and come out as those of NumPy, and keep their dtype.
 
+    Those of bfloat16, which NumPy lacks, are bits. Complex numbers are two arrays, such as z.real and z.imag.
     What the function raises comes out as it is. ``mode`` is how it runs, such as jit or eager; the ``remark`` is what
     of it is not checked, or "".
     """
@@ -19,6 +20,10 @@ class Library(Protocol):
     remark: str
     has_layouts: bool
     """Whether its arrays may be other than contiguous."""
+    checks_indices: bool
+    """Whether an index beyond the size of an array is an error."""
+    dtypes: Sequence[str]
+    """Those of floats."""
 
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the arrays of floats in them, by name; the others stay as they are."""
@@ -44,6 +49,9 @@ class Library(Protocol):
         """Return Python that computes the gradient in ``wrt`` of a function of this name: a setup, an expression."""
         ...
 
-    def other(self) -> "Library | None":
-        """Return the function in another mode, with the same arguments; ``None`` if there is none."""
+    def other(self, *, compiles: bool) -> "Library | None":
+        """Return the function in another mode, with the same arguments; ``None`` if there is none.
+
+        If it ``compiles``, it may take a minute. Raises ``BadArgument`` if it cannot.
+        """
         ...

@@ -13,11 +13,12 @@ from pullback.errors import BadArgument
 from pullback.gradcheck.of.called import library_of
 from pullback.gradcheck.of.calling import by_name, parameters_of
 from pullback.gradcheck.of.library import Library
-from pullback.gradcheck.of.local import WIDE, Domain, Given, LocalFunction, local_function
+from pullback.gradcheck.of.local import Domain, Given, LocalFunction
 from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.trees import Tree
 from pullback.gradcheck.of.user_code import told
+from pullback.gradcheck.of.ways import WIDE, local_function
 
 INPUTS = "_inputs"
 """How the name of the function ends that returns a function's arguments."""
@@ -52,9 +53,8 @@ def named_function(kind: str, text: str, given: Given, limit_s: float) -> LocalF
     library = _library(target, gradient)
     # NumPy would warn of what the errors say.
     with np.errstate(all="ignore"):
-        found = local_function(str(target), library, _arguments(target, given), given, limit_s)
-    found.spelling = Spelling(gradient or target.name, target.module.__name__)
-    return found
+        spelling = Spelling(gradient or target.name, target.module.__name__)
+        return local_function(str(target), library, _arguments(target, given), given, spelling, limit_s=limit_s)
 
 
 def _named(kind: str, text: str) -> NamedFunction:

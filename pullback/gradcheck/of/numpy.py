@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from pullback.dtypes import Array
+from pullback.dtypes import FLOATS, Array, needs_ml_dtypes
+from pullback.errors import BadArgument
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import Arguments
 from pullback.gradcheck.of.source import Source, array, call
@@ -22,7 +23,8 @@ class NumpyFunction:
     """A function with its gradient: ``vjp(x, dy)``, or ``gradient(x)`` of a scalar, or the Jacobian."""
 
     mode = remark = ""
-    has_layouts = True
+    has_layouts = checks_indices = True
+    dtypes: Sequence[str] = [dtype for dtype in FLOATS if not needs_ml_dtypes(dtype)]
 
     def __init__(
         self, function: Callable[..., Any], gradient: Callable[..., Any], action: Callable[..., Any] | None
@@ -92,8 +94,10 @@ class NumpyFunction:
             found if self._takes_cotangent else f"np.tensordot({dy}, {found}, {cotangent.ndim})",
         )
 
-    def other(self) -> None:
-        """Return no other mode."""
+    def other(self, *, compiles: bool) -> None:
+        """Return no other mode; raise ``BadArgument`` if it ``compiles``."""
+        if compiles:
+            raise BadArgument("--mode compile: expected none for a function of NumPy: leave it out")
 
     @property
     def _takes_cotangent(self) -> bool:

@@ -14,10 +14,9 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument, ModelFailed
 from pullback.gradcheck.function import (
     FREE_SIZE,
-    LARGEST_TOLERANCE,
     MAX_NUMBERS,
-    NO_VARIANTS,
     Arrays,
+    Model,
     Point,
     Request,
     Slot,
@@ -37,13 +36,8 @@ DTYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64"}
 DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
-class OpenInferenceModel:
+class OpenInferenceModel(Model):
     """A pair of models of a server that speaks the Open Inference Protocol."""
-
-    one_by_one = takes_subsets = has_jvp = has_hessian = is_energy = False
-    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
-    changed: str | None = None
-    remark = ""
 
     def __init__(self, server: JsonServer, name: str, parameters: Mapping[str, Any]) -> None:
         """Read the metadata of both models; raise ``BadArgument`` if the server has no such pair."""

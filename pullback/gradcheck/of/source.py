@@ -2,9 +2,11 @@
 
 import shlex
 import sys
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from pullback.dtypes import Array
+from pullback.gradcheck import floats
 from pullback.gradcheck.of.calling import Arguments
 
 
@@ -37,10 +39,28 @@ def call(name: str, arguments: Arguments) -> Source:
 
 def array(make: str, x: Array, module: str, *more: str) -> Source:
     """Return an array in its dtype, which ``make`` makes."""
-    return Source(f"{make}({', '.join([repr(x.tolist()), f'dtype={module}.{x.dtype.name}', *more])})")
+    return Source(f"{make}({', '.join([repr(numbers_of(x)), f'dtype={module}.{floats.name_of(x)}', *more])})")
 
 
-def part(output: str) -> str:
-    """Return how an output, by its name, is a part of a result: ``[0]["loss"]`` for ``0.loss``."""
+def numbers_of(x: Array) -> Any:
+    """Return the numbers of an array as lists."""
+    return (floats.decoded(x) if floats.name_of(x) == "bfloat16" else x).tolist()
+
+
+def argument(sources: Mapping[str, Source], name: str, make: str) -> Source | None:
+    """Return the source of an argument, whose two parts ``make`` a complex one; ``None`` if it is not among them."""
+    if f"{name}.real" in sources:
+        return Source(f"{make}({sources[f'{name}.real']}, {sources[f'{name}.imag']})")
+    return sources.get(name)
+
+
+def part(output: str, are_complex: Collection[str] = ()) -> str:
+    """Return how an output, by its name, is a part of a result: ``[0]["loss"]`` for ``0.loss``.
+
+    Those that ``are_complex`` have a real and an imaginary part: ``["z"].real`` for ``z.real``.
+    """
+    whole, _, which = output.rpartition(".")
+    if whole in are_complex:
+        return f"{part(whole)}.{which}"
     keys = [] if output == "y" else output.split(".")
     return "".join(f"[{key}]" if key.isdigit() else f'["{key}"]' for key in keys)

@@ -14,9 +14,8 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.gradcheck.function import (
-    LARGEST_TOLERANCE,
-    NO_VARIANTS,
     Arrays,
+    Model,
     Point,
     Request,
     Slot,
@@ -46,7 +45,7 @@ class Numbers(NamedTuple):
     virial: Any = None
 
 
-class StructureModel(ABC):
+class StructureModel(Model, ABC):
     """The energy of a structure at ``positions`` (N, 3) and ``cell`` (3, 3), by a calculator that ``compute`` calls.
 
     A strained structure is deformed by D = 1 + Σ ε s, and the derivative in ε is that of a further deformation, D⁻¹ s.
@@ -55,12 +54,8 @@ class StructureModel(ABC):
     an angle, which is then computed from energies.
     """
 
-    one_by_one = takes_subsets = has_jvp = has_hessian = False
     is_energy = is_symmetric = True
-    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
-    changed: str | None = None
     """``is_symmetric``: whether the virial of the calculator is symmetric."""
-    remark = ""
     strains: Array = SYMMETRIC
     """The change of the deformation with each number of a strain, (K, 3, 3)."""
 
@@ -142,7 +137,7 @@ class StructureModel(ABC):
         try:
             moved = self._moved(point)
             virial = array_of(self.compute(*moved).virial, (3, 3), f"{self.name}: stress")
-            return largest_of(self._torque(*moved)) > LARGEST_TOLERANCE * largest_of(virial)
+            return largest_of(self._torque(*moved)) > self.tolerance * largest_of(virial)
         except BadAnswer:
             return False  # the checks meet it, too
 

@@ -6,17 +6,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pullback.dtypes import Array
+from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import ordered
-from pullback.gradcheck.of.source import Source, array, call, part
+from pullback.gradcheck.of.source import Source, call, part
+from pullback.gradcheck.of.source import array as written
 from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 
 class TensorFlowFunction:
     """A function of tensors. It runs in eager mode, as written."""
 
-    mode, remark, has_layouts = "eager", "", False
+    mode, remark, has_layouts, checks_indices = "eager", "", False, False
+    dtypes: Sequence[str] = FLOATS
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
@@ -25,16 +27,16 @@ class TensorFlowFunction:
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the arrays of floats in them."""
         self._arguments = dict(arguments)
-        return {name: np.asarray(x) for name, x in flatten(self._arguments, "") if is_float(x)}
+        return {name: array(x) for name, x in flatten(self._arguments, "") if is_float(x)}
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
-        return {name: np.asarray(y) for name, y in self._outputs(self._tensors(leaves)).items()}
+        return {name: array(y) for name, y in self._outputs(self._tensors(leaves)).items()}
 
     def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
         """Return Jᵀ dy by input."""
         found = self._gradients(self._tensors(leaves), output, cotangent, inputs)
-        return {name: np.asarray(dx) for name, dx in found.items()}
+        return {name: array(dx) for name, dx in found.items()}
 
     def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
         """Raise ``NotImplementedError``: TensorFlow's forward mode ignores custom gradients."""
@@ -46,9 +48,9 @@ class TensorFlowFunction:
         tensors = self._tensors(leaves)
         with tf.GradientTape() as tape:
             tape.watch(tensors[a])
-            product = tf.reduce_sum(self._gradients(tensors, output, dy, [b])[b] * v)
+            product = tf.reduce_sum(self._gradients(tensors, output, dy, [b])[b] * tensor(v))
         found = tape.gradient(product, tensors[a], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return np.asarray(found)
+        return array(found)
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
         """Return a call of ``tf.gradients``, which needs a graph."""
@@ -57,10 +59,9 @@ class TensorFlowFunction:
         pull = f"tf.function(lambda x: tf.gradients({y}{part(output)}, x, {_written(cotangent)}))"
         return "import tensorflow as tf", f"{pull}({_written(leaves[wrt])})[0]"
 
-    def other(self) -> "TensorFlowFunction | None":
-        """Return the function as a graph, with the same arguments, if this one runs eagerly."""
-        if self.mode == "graph":
-            return None
+    def other(self, *, compiles: bool) -> "TensorFlowFunction":
+        """Return the function as a graph, with the same arguments."""
+        del compiles
 
         def called(**arguments: Tree) -> Tree:
             return self._function(**arguments)
@@ -77,12 +78,12 @@ class TensorFlowFunction:
         with tf.GradientTape() as tape:
             tape.watch(xs)
             y = self._outputs(tensors)[output]
-        found = tape.gradient(y, xs, output_gradients=tf.constant(cotangent))
+        found = tape.gradient(y, xs, output_gradients=tensor(cotangent))
         dxs = [tf.zeros_like(x) if dx is None else tf.convert_to_tensor(dx) for x, dx in zip(xs, found, strict=True)]
         return dict(zip(inputs, dxs, strict=True))
 
     def _tensors(self, leaves: Arrays) -> dict[str, tf.Tensor]:
-        return {name: tf.constant(x) for name, x in leaves.items()}
+        return {name: tensor(x) for name, x in leaves.items()}
 
     def _outputs(self, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         found = self._function(**rebuild(self._arguments, "", tensors.get))
@@ -98,5 +99,16 @@ def is_float(x: object) -> bool:
     return isinstance(x, float) or tf.as_dtype(getattr(x, "dtype", tf.int32)).is_floating
 
 
+def array(x: object) -> Array:
+    """Return the numbers of a tensor, in its dtype; the bits of bfloat16."""
+    found = np.asarray(x)
+    return found.view(np.uint16) if found.dtype.name == "bfloat16" else found
+
+
+def tensor(x: Array) -> tf.Tensor:
+    """Return the tensor of an array, of which uint16 is the bits of bfloat16."""
+    return tf.constant(x.view(tf.bfloat16.as_numpy_dtype) if x.dtype == np.uint16 else x)
+
+
 def _written(x: Array) -> Source:
-    return array("tf.constant", x, "tf")
+    return written("tf.constant", x, "tf")

@@ -12,10 +12,9 @@ from pullback.dtypes import COMPLEX, Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.gradcheck.function import (
     FREE_SIZE,
-    LARGEST_TOLERANCE,
     MAX_NUMBERS,
-    NO_VARIANTS,
     Arrays,
+    Model,
     Point,
     Request,
     Slot,
@@ -38,13 +37,10 @@ ENCODED = {"shape", "dtype", "data"}
 DTYPES = ("float16", "float32", "float64")
 
 
-class TesseractModel:
+class TesseractModel(Model):
     """A Tesseract. Its inputs and outputs have the paths of its schema as names, such as x or mesh.points."""
 
-    one_by_one, takes_subsets, has_hessian, is_energy = False, True, False, False
-    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
-    changed: str | None = None
-    remark = ""
+    takes_subsets = True
 
     def __init__(self, server: JsonServer) -> None:
         """Read the schema; raise ``BadArgument`` for a Tesseract without a vector-Jacobian product."""

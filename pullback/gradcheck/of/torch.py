@@ -1,16 +1,18 @@
 """Functions and modules of PyTorch: ``torch+MODULE:FUNCTION``."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from pullback.dtypes import Array
+from pullback.dtypes import FLOATS, Array
+from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import Arguments, ordered
-from pullback.gradcheck.of.source import Source, call, part
+from pullback.gradcheck.of.source import Source, argument, call, part
 from pullback.gradcheck.of.source import array as written
 from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
@@ -23,21 +25,26 @@ class TorchFunction:
     If some arguments require a gradient, the others are not inputs. Outputs without a gradient are none, beside others.
     """
 
-    mode, remark, has_layouts = "eager", "", True
+    mode, remark, has_layouts, checks_indices = "eager", "", True, True
+    dtypes: Sequence[str] = FLOATS
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Keep the function; ``leaves`` sets its arguments."""
-        self._function, self._arguments = function, dict[str, Tree]()
+        """Keep the function, in eager mode if it is compiled; ``leaves`` sets its arguments."""
+        self._function, self._arguments = _in_eager_mode(function), dict[str, Tree]()
+        self._is_compiled = self._function is not function
+        self._compiled: Callable[[Tensors], Any] | None = None
         self._constants: Collection[str] | None = None
-        self._module = function if isinstance(function, torch.nn.Module) else None
+        self._complex: Collection[str] = ()
+        self._module = self._function if isinstance(self._function, torch.nn.Module) else None
         self._parameters = dict(self._module.named_parameters()) if self._module is not None else {}
 
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the floats of them and of the parameters."""
-        self._arguments = rebuild(arguments, "", lambda _, x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x)
-        given = {name: x for name, x in flatten(self._arguments, "") if is_float(x)}
+        self._arguments = rebuild(arguments, "", lambda _, x: tensor(x) if isinstance(x, np.ndarray) else x)
+        self._constants = None
+        given = {name: x for name, x in flatten(self._arguments, "") if is_number(x)}
         inputs = {name: x for name, x in given.items() if x.requires_grad} or given
-        return {name: array(x) for name, x in (inputs | self._parameters).items() if is_float(x)}
+        return {name: array(x) for name, x in _real((inputs | self._parameters).items())}
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
@@ -60,7 +67,7 @@ class TorchFunction:
         """Return J tx by output, in forward mode."""
         tensors = self._tensors(leaves)
         with forward_ad.dual_level():
-            tensors[name] = forward_ad.make_dual(tensors[name], torch.from_numpy(tangent))
+            tensors[name] = forward_ad.make_dual(tensors[name], tensor(tangent))
             try:
                 found = self._results(tensors)
             except RuntimeError as error:
@@ -76,28 +83,37 @@ class TorchFunction:
         slope = self._gradients(tensors, output, dy, [b], create_graph=True)[b]
         if not slope.requires_grad:  # it is linear, or its backward cannot be differentiated
             return np.zeros_like(leaves[a])
-        product = (slope * torch.from_numpy(v)).sum()
+        product = (slope * tensor(v)).sum()
         [found] = torch.autograd.grad(product, [tensors[a]], allow_unused=True)
         return np.zeros_like(leaves[a]) if found is None else array(found)
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
         """Return a call of ``torch.autograd.grad``."""
         sources = {key: _written(x) for key, x in leaves.items()} | {wrt: Source("x")}
-        arguments = ordered(self._function, rebuild(self._arguments, "", lambda key, x: sources.get(key) or _kept(x)))
+
+        def written_in(key: str, x: Any) -> Any:
+            return argument(sources, key, "torch.complex") or _kept(x)
+
+        arguments = ordered(self._function, rebuild(self._arguments, "", written_in))
         if self._module is None:
             y = call(name, arguments)
         else:
-            state = {key: sources[key] for key in self._parameters}
-            dtype = f"torch.{cotangent.dtype.name}"
+            state = {key: argument(sources, key, "torch.complex") for key in self._parameters}
+            dtype = f"torch.{floats.name_of(cotangent)}"
             values = Arguments([Source(f"{name}.to({dtype})"), state, tuple(arguments.positional)], {})
             y = call("torch.func.functional_call", values)
         x = written("torch.tensor", leaves[wrt], "torch", "requires_grad=True")
         dy = _written(cotangent)
-        found = f"torch.autograd.grad({y}{part(output)}, x, {dy}, materialize_grads=True)[0]"
+        found = f"torch.autograd.grad({y}{part(output, self._complex)}, x, {dy}, materialize_grads=True)[0]"
         return f"import torch; x = {x}", found
 
-    def other(self) -> None:
-        """Return no other mode: to compile takes a minute."""
+    def other(self, *, compiles: bool) -> "TorchFunction | None":
+        """Return the function compiled, if it was, or if it ``compiles``."""
+        if not compiles and not self._is_compiled:
+            return None
+        found = copy(self)
+        found.mode, found._compiled = "compile", torch.compile(self._results_of, dynamic=False)
+        return found
 
     def _gradients(
         self, tensors: Tensors, output: str, cotangent: Array, inputs: Sequence[str], *, create_graph: bool = False
@@ -111,7 +127,7 @@ class TorchFunction:
                 "inputs"
             )
         xs = [tensors[name] for name in inputs]
-        found = torch.autograd.grad(y, xs, torch.from_numpy(cotangent), allow_unused=True, create_graph=create_graph)
+        found = torch.autograd.grad(y, xs, tensor(cotangent), allow_unused=True, create_graph=create_graph)
         return {name: torch.zeros_like(x) if dx is None else dx for name, x, dx in zip(inputs, xs, found, strict=True)}
 
     def _depends_on_others(self, tensors: Tensors, output: str) -> bool:
@@ -122,41 +138,72 @@ class TorchFunction:
     def _tensors(self, leaves: Arrays, wrt: Sequence[str] = ()) -> Tensors:
         # A module's parameters are contiguous: kernels such as that of batch_norm's gradient read no others.
         arrays = {name: np.asarray(x, order="C") if name in self._parameters else x for name, x in leaves.items()}
-        return {name: torch.from_numpy(x).requires_grad_(name in wrt) for name, x in arrays.items()}
+        return {name: tensor(x).requires_grad_(name in wrt) for name, x in arrays.items()}
 
     def _results(self, tensors: Tensors) -> Tensors:
+        found = (self._compiled or self._results_of)(tensors)
+        named = dict(flatten(found, "" if isinstance(found, dict | list | tuple) else "y"))
+        self._complex = [name for name, y in named.items() if is_number(y) and y.is_complex()]
+        return {name: y for name, y in _real(named.items()) if name not in (self._constants or ())}
+
+    def _results_of(self, tensors: Tensors) -> Any:
+        """Return what the function returns."""
         dtype = next(iter(tensors.values())).dtype
-        arguments = rebuild(self._arguments, "", lambda name, x: tensors.get(name, _cast(x, dtype)))
+        arguments = rebuild(self._arguments, "", lambda name, x: _whole(tensors, name, x, dtype))
         if self._module is None:
-            found = self._function(**arguments)
-        else:
-            state = {name: _cast(x, dtype) for name, x in self._module.named_buffers()}
-            state |= {name: tensors[name] for name in self._parameters}
-            found = torch.func.functional_call(self._module, state, (), arguments)
-        return {
-            name or "y": y
-            for name, y in flatten(found, "" if isinstance(found, dict | list | tuple) else "y")
-            if is_float(y) and name not in (self._constants or ())
-        }
+            return self._function(**arguments)
+        state = {name: _cast(x, dtype) for name, x in self._module.named_buffers()}
+        state |= {name: _whole(tensors, name, x, dtype) for name, x in self._parameters.items()}
+        return torch.func.functional_call(self._module, state, (), arguments)
 
 
 LIBRARY = TorchFunction
 
 
-def is_float(x: object) -> bool:
-    """Return whether a value is a tensor of real floats."""
-    return isinstance(x, torch.Tensor) and x.is_floating_point()
+def is_number(x: object) -> bool:
+    """Return whether a value is a tensor of floats, real or complex."""
+    return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def array(x: torch.Tensor) -> Array:
-    """Return the numbers of a tensor, in its dtype."""
+    """Return the numbers of a tensor, in its dtype; the bits of bfloat16."""
+    if x.dtype == torch.bfloat16:
+        x = x.detach().contiguous().view(torch.uint16)
     found: Array = x.numpy(force=True)
     return found
 
 
+def tensor(x: Array) -> torch.Tensor:
+    """Return the tensor of an array, of which uint16 is the bits of bfloat16."""
+    found = torch.from_numpy(x)
+    return found.view(torch.bfloat16) if x.dtype == np.uint16 else found
+
+
+def _in_eager_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function or a module as it was before ``torch.compile``."""
+    before = getattr(function, "_orig_mod", None) or getattr(function, "_torchdynamo_orig_callable", None)
+    return function if before is None else before
+
+
+def _real(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of floats, and both parts of complex ones."""
+    for name, x in named:
+        if is_number(x):
+            yield from ((f"{name}.real", x.real), (f"{name}.imag", x.imag)) if x.is_complex() else ((name, x),)
+
+
+def _whole(tensors: Tensors, name: str, x: Any, dtype: torch.dtype) -> Any:
+    """Return an argument: one of the tensors, a complex one of its two parts, or cast to the dtype of these."""
+    if f"{name}.real" in tensors:
+        return torch.complex(tensors[f"{name}.real"], tensors[f"{name}.imag"])
+    return tensors.get(name, _cast(x, dtype))
+
+
 def _cast(x: Any, dtype: torch.dtype) -> Any:
     """Cast a tensor of floats that is not an input to the dtype of the inputs; return other values as they are."""
-    return x.detach().to(dtype) if is_float(x) else x
+    if not is_number(x):
+        return x
+    return x.detach().to(dtype.to_complex() if x.is_complex() else dtype)
 
 
 def _written(x: Array) -> Source:

@@ -8,11 +8,10 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument
 from pullback.gradcheck.function import (
-    LARGEST_TOLERANCE,
     MAX_NUMBERS,
     MAX_SLOTS,
-    NO_VARIANTS,
     Arrays,
+    Model,
     Point,
     Request,
     Slot,
@@ -28,13 +27,10 @@ from pullback.gradcheck.function import (
 from pullback.gradcheck.of.json_server import JsonServer
 
 
-class UmBridgeModel:
+class UmBridgeModel(Model):
     """A model of an UM-Bridge server. Its inputs are named x, or x0, x1, ..., and its outputs y, or y0, y1, ..."""
 
-    one_by_one, takes_subsets, is_energy = True, False, False
-    tolerance, variants = LARGEST_TOLERANCE, NO_VARIANTS
-    changed: str | None = None
-    remark = ""
+    one_by_one = True
 
     def __init__(self, server: JsonServer, name: str, config: Mapping[str, Any]) -> None:
         """Ask for the model's sizes and what it supports; ``name`` is "" for the server's only model.

@@ -1,0 +1,123 @@
+"""A function as a model in float64, beside the other ways in which it runs: dtypes, modes, layouts and sizes."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pullback.dtypes import Array
+from pullback.errors import BadArgument, PullbackError
+from pullback.gradcheck import floats
+from pullback.gradcheck.function import Arrays, Function, Variant, shown
+from pullback.gradcheck.of.layouts import BROADCAST, STRIDED
+from pullback.gradcheck.of.library import Library
+from pullback.gradcheck.of.local import Given, LocalFunction
+from pullback.gradcheck.of.order import is_ordered, resampled
+from pullback.gradcheck.of.sizes import resized
+from pullback.gradcheck.of.source import Spelling
+from pullback.gradcheck.of.trees import Tree, as_arrays
+from pullback.gradcheck.of.user_code import within
+
+Make = Callable[..., LocalFunction]
+"""Makes a model of a library's function, its numbers and a dtype, perhaps with a layout; raises ``BadArgument``."""
+
+WIDE = "float64"
+MOST_NUMBERS = 1 << 16
+"""The most numbers of all inputs together in other sizes."""
+
+
+def local_function(
+    target: str,
+    library: Library,
+    arguments: Mapping[str, Tree],
+    given: Given,
+    spelling: Spelling,
+    *,
+    limit_s: float | None = None,
+) -> LocalFunction:
+    """Return the function as a model in float64, with its variants and sizes.
+
+    Its dtypes are those of the arguments, and the ``given`` ones. A function that takes no float64 is a model in its
+    own dtype. With ``limit_s``, another thread makes the first calls, and may take so many seconds for each model.
+    """
+    arguments = as_arrays(arguments)
+    start = library.leaves(arguments)
+    if not start:
+        expected = "an argument with floats, complex ones for PyTorch and JAX alone"
+        raise BadArgument(f"{target}: expected {expected}, got {shown(dict(arguments))}")
+    if unknown := [dtype for dtype in given.dtypes if dtype not in library.dtypes]:
+        raise BadArgument(f"--dtype: expected some of {', '.join(library.dtypes)} for {target}, got {unknown[0]!r}")
+    own = floats.narrowest(map(floats.name_of, start.values()))
+    narrower, numbers = dict.fromkeys(each for each in (own, *given.dtypes) if each != WIDE), _drawn(start, given)
+
+    def make(function: Library, numbers: Arrays, dtype: str, **layout: Any) -> LocalFunction:
+        found = within(limit_s, partial(LocalFunction, target, function, numbers, given.domains, dtype, **layout))
+        found.spelling = spelling
+        return found
+
+    try:
+        found = make(library, numbers, WIDE)
+    except BadArgument:
+        if own == WIDE:
+            raise
+        found, narrower = make(library, numbers, own), dict.fromkeys(given.dtypes)
+        found.remark = f"The function takes no float64: it was checked in {own} alone. {found.remark}".rstrip()
+    within(limit_s, found.look_for_derivatives)
+    other = library.other(compiles=given.compiles)
+    modes = {} if other is None else {(f"in mode {other.mode}", f"in mode {library.mode}"): (other, found.dtype)}
+    dtypes = {(f"in {dtype}", f"in {found.dtype}"): (library, dtype) for dtype in narrower if dtype != found.dtype}
+    found.variants = {
+        "dtypes": {names: make(function, numbers, dtype) for names, (function, dtype) in dtypes.items()},
+        "modes": {names: make(function, numbers, dtype) for names, (function, dtype) in modes.items()},
+        "layouts": _layouts(found, make, library, numbers) if library.has_layouts else {},
+    }
+    found.sizes = _sizes(found, make, library, arguments, numbers)
+    return found
+
+
+def _drawn(start: Arrays, given: Given) -> dict[str, Array]:
+    """Return the numbers of arguments in float64, moved into their domains."""
+    numbers = {name: floats.decoded(x) for name, x in start.items()}
+    return {name: np.clip(x, *given.domains[name]) if name in given.domains else x for name, x in numbers.items()}
+
+
+def _layouts(found: LocalFunction, make: Make, library: Library, numbers: Arrays) -> dict[tuple[str, str], Variant]:
+    """Return the function with arrays in other layouts; the remark says which it does not take."""
+    layouts = dict[tuple[str, str], Variant]()
+    for name, layout in {"strided": STRIDED, "broadcast": BROADCAST}.items():
+        nearest = {key: layout.nearest_inputs(x) for key, x in numbers.items()}
+        try:
+            make(library, nearest, found.dtype)
+        except PullbackError:  # it refuses these numbers in any layout
+            continue
+        try:
+            layouts[f"of {name} arrays", "of contiguous ones"] = make(library, nearest, found.dtype, layout=layout)
+        except BadArgument as error:
+            found.remark = f"{found.remark} It takes no {name} arrays: {error}".lstrip()
+    return layouts
+
+
+def _sizes(
+    found: LocalFunction, make: Make, library: Library, arguments: Mapping[str, Tree], numbers: Arrays
+) -> dict[str, Function]:
+    """Return the function with arguments of other sizes, as far as it takes them."""
+    sizes = dict[str, Function]()
+    for candidates in resized(arguments, shrinks=library.checks_indices):
+        for changed in candidates:
+            other = copy(library)
+            try:
+                start = {name: floats.decoded(x) for name, x in other.leaves(changed).items()}
+                ordered = [name for name in start if is_ordered(numbers[name])]
+                start |= {name: resampled(numbers[name], len(start[name])) for name in ordered}
+                if sum(x.size for x in start.values()) > MOST_NUMBERS:
+                    continue
+                function = make(other, start, found.dtype)
+            except Exception:  # noqa: BLE001 - the function, or its library, does not take such a size
+                continue
+            new = [slot for slot in function.inputs if slot.shape != numbers[slot.name].shape]
+            if new:
+                sizes[", ".join(f"{slot.name} of shape {list(slot.shape)}" for slot in new)] = function
+            break
+    return sizes
