@@ -97,15 +97,16 @@ def counts(report: Report) -> str:
 
 
 def judged(report: Report) -> Iterator[str]:
-    """Yield how many derivatives were judged to how many digits: ``derivatives: 812 to 10 digits, 3 to fewer``."""
+    """Yield how many derivatives agree to how many digits: ``derivatives: 812 agree to 10 digits, 30 to 5``."""
     parts = [part for part in report.coverage if part.check in OF_DERIVATIVES and part.digits]
     digits = [(digits, count) for part in parts for digits, count in part.digits.items()]
     many, some = (sum(count for known, count in digits if known >= least) for least in DIGITS)
     right, points = sum(count for _, count in digits), sum(part.points for part in parts)
-    found = {f"to {DIGITS[0]} digits": many, f"to {DIGITS[1]}": some - many, "to fewer": right - some}
-    found["inconclusive"] = points - sum(part.compared for part in parts)
+    found = {f"to {DIGITS[0]} digits": many, f"to {DIGITS[1]}": some - many, f"to fewer than {DIGITS[1]}": right - some}
+    agree = ", ".join(f"{count} {what}" for what, count in found.items() if count).replace(" ", " agree ", 1)
+    others = points - sum(part.compared for part in parts)
     if parts:
-        yield "derivatives: " + ", ".join(f"{count} {what}" for what, count in found.items() if count)
+        yield "derivatives: " + ", ".join([*filter(None, [agree]), *[f"{others} not comparable"] * bool(others)])
 
 
 def settings(reports: Sequence[Report]) -> Iterator[str]:

@@ -48,7 +48,7 @@ COVERED = {
 }
 
 
-JUDGED = "; derivatives: 63 to 10 digits, 2 to 5, 1 to fewer, 2 inconclusive; 0.52 s)"
+JUDGED = "; derivatives: 63 agree to 10 digits, 2 to 5, 1 to fewer than 5, 2 not comparable; 0.52 s)"
 
 
 def report(op: str, *checks: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,15 @@ def test_help(run, args: list[str]) -> None:
     assert "Usage: pullback" in "".join(run(*args)[1:])
 
 
+def test_the_shell_completes_commands_and_options() -> None:
+    for words, at, expected in (("pullback ch", 1, ["check"]), ("pullback check --inco", 2, ["--inconclusive"])):
+        asked = {"_PULLBACK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = subprocess.run(
+            command(), env={**client_environment(), **asked}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == expected
+
+
 def test_a_new_key_and_its_line(run) -> None:
     first, second = (run("key", "new", "alice").out.splitlines() for _ in range(2))
     (key, line), other = first[1::2], second[1]
