@@ -14,6 +14,7 @@ from tensorflow.python.ops import gen_linalg_ops
 
 import app.runtime.modes  # noqa: F401 - it installs the correction
 from app.runtime.calculus import Graph, Tapes
+from app.runtime.repairs import failed_decompositions
 
 LOWER = np.tril(np.ones((3, 3), bool))
 CALLS = {
@@ -56,12 +57,15 @@ DECOMPOSITIONS: dict[str, Callable[[Any], Any]] = {
     "thomas": lambda a: tf.linalg.tridiagonal_solve(a[..., :3, :], columns(a), "compact", partial_pivoting=False),
     "expm": tf.linalg.expm,
     "sqrtm": tf.linalg.sqrtm,
+    "logm": tf.linalg.logm,
     "det": tf.linalg.det,
     "slogdet": tf.linalg.slogdet,
     "pinv": lambda a: tf.linalg.pinv(a, rcond=1e-6),
 }
-OF_REAL = ("cholesky_grad", "pinv")
-CASES = [(name, dtype) for name in DECOMPOSITIONS for dtype in ("float32", "complex64")[: 1 if name in OF_REAL else 2]]
+DTYPES = dict.fromkeys(DECOMPOSITIONS, ("float32", "complex64")) | {
+    **{"cholesky_grad": ("float32",), "pinv": ("float32",), "logm": ("complex64",)}
+}
+CASES = [(name, dtype) for name, dtypes in DTYPES.items() for dtype in dtypes]
 GOOD = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 MATRICES = {
     "good": GOOD,
@@ -131,10 +135,51 @@ def test_derivatives_of_complex_failures_are_nan(call: Callable[[Any], Any]) -> 
 
 
 def test_no_module_has_the_kernels_of_before() -> None:
-    names = ("cholesky", "matrix_solve_ls", "svd", "tridiagonal_solve")
+    names = ("cholesky", "matrix_logarithm", "matrix_solve_ls", "svd", "tridiagonal_solve")
     kernels = {id(getattr(gen_linalg_ops, name).__wrapped__) for name in names}
     modules = [module for name, module in sys.modules.items() if name.startswith("tensorflow")]
     assert not [module for module in modules for value in vars(module).values() if id(value) in kernels]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(
+    ("diagonal", "beside"),
+    [
+        *(([1, np.nan, 2], [1, 1]), ([1, 2, 3], [np.nan, 1]), ([1, np.inf, 2], [1, 1]), ([1, 2, 3], [-np.inf, 1])),
+        *(([1e30, 1, 1], [1e30, 1]), ([1e30, 1, 1], [1, 0.5]), ([1, 2, 3], [0, 0]), ([1], [])),
+    ],
+)
+def test_eigenvalues_of_tridiagonal_matrices_are_right_or_nan(
+    diagonal: list[float], beside: list[float], dtype: str
+) -> None:
+    alpha, beta = (tf.constant(np.asarray(x), dtype) for x in (diagonal, beside))
+    with np.errstate(invalid="ignore"):
+        is_usable = np.isfinite(diagonal).all() and (np.abs(beside) < 1e19).all()
+    a = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    expected = np.linalg.eigvalsh(a) if is_usable else np.full(len(diagonal), np.nan)
+    for call in (tf.linalg.eigh_tridiagonal, tf.function(tf.linalg.eigh_tridiagonal, autograph=False)):
+        np.testing.assert_allclose(call(alpha, beta), expected, rtol=1e-5, atol=1e-5 * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_logarithm_that_does_not_exist_reaches_no_kernel(dtype: str) -> None:
+    """The kernel is a stand-in, which returns what it gets: the real one may never return."""
+    logarithm = failed_decompositions._matrix_logarithm(lambda a, name=None: a)
+    one, nilpotent = np.eye(3), np.eye(3, k=1)
+    singular = np.diag([0.0, 0.05, 0.1])
+    signed = np.diag([-1 + 0j, -1 + 0j, -1]).conj()
+    signed[0, 0] = -1
+    bad = [0 * one, nilpotent, singular, one * np.nan, np.where(one > 0, np.inf, one), signed]
+    good = [GOOD, one, one + nilpotent, np.diag([-1.0, 2.0, 3.0]), np.diag([1.0, 1.0, 1e-20])]
+    for call in (logarithm, tf.function(logarithm, autograph=False)):
+        found = call(tf.constant(np.stack([*bad, *good]).astype(dtype))).numpy()
+        assert np.isnan(found[: len(bad)]).all()
+        np.testing.assert_array_equal(found[len(bad) :], np.stack(good).astype(dtype))
+
+
+@pytest.mark.parametrize("a", [GOOD, np.eye(3, k=1) + np.eye(3), np.diag([-1.0, 2.0, 3.0])])
+def test_a_logarithm_is_that_of_its_exponential(a: np.ndarray) -> None:
+    np.testing.assert_allclose(tf.linalg.expm(tf.linalg.logm(tf.constant(a, tf.complex128))), a, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])

@@ -9,6 +9,7 @@ from app.runtime.repairs import (
     moments,
     pooling,
     power_gradient,
+    tangent_gradient,
     tensor_equality,
     variable_arguments,
 )
@@ -24,5 +25,6 @@ def install() -> None:
     moments.install()
     pooling.install()
     power_gradient.install()
+    tangent_gradient.install()
     tensor_equality.install()
     variable_arguments.install()

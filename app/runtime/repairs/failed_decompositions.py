@@ -2,7 +2,9 @@
 
 TensorFlow 2.21 writes NaN into the lower triangle of a Cholesky factor that does not exist, and nothing into the upper
 one. Where a least squares problem has no equations, it writes nothing at all. If numbers are complex, it writes 0 in
-place of NaN: into Cholesky factors, singular values and vectors, and solutions of tridiagonal systems.
+place of NaN: into Cholesky factors, singular values and vectors, and solutions of tridiagonal systems. Its logarithm of
+a matrix never ends where some square root inside is NaN, as for three eigenvalues of 0. The eigenvalues of tridiagonal
+matrices are any number beside infinite ones, and where squares overflow.
 """
 
 import math
@@ -14,6 +16,7 @@ import tensorflow as tf
 
 # Private, because TensorFlow's own functions, such as ``tf.linalg.logdet``, call these functions there.
 from tensorflow.python.ops import gen_linalg_ops
+from tensorflow.python.ops.linalg import linalg_impl  # for the same reason
 
 from app.runtime.repairs.replacing import replace
 from ops import Tensor
@@ -26,12 +29,16 @@ def install() -> None:
     kernels: Any = gen_linalg_ops
     for kernel, raw, mend in (
         (kernels.cholesky, "Cholesky", _cholesky),
+        (kernels.matrix_logarithm, "MatrixLogarithm", _matrix_logarithm),
         (kernels.matrix_solve_ls, "MatrixSolveLs", _matrix_solve_ls),
         (kernels.svd, "Svd", _svd),
         (kernels.tridiagonal_solve, "TridiagonalSolve", _tridiagonal_solve),
     ):
         if not hasattr(kernel, "__wrapped__"):
             replace(kernel, mend(kernel), raw)
+    impl: Any = linalg_impl
+    if impl.eigh_tridiagonal.__module__ != __name__:
+        replace(impl.eigh_tridiagonal, _eigh_tridiagonal(impl.eigh_tridiagonal))
 
 
 def _cholesky(kernel: Kernel) -> Kernel:
@@ -44,6 +51,39 @@ def _cholesky(kernel: Kernel) -> Kernel:
         return tf.linalg.band_part(factor, -1, 0)
 
     return cholesky
+
+
+def _eigh_tridiagonal(function: Kernel) -> Kernel:
+    """Let the eigenvalues be NaN for numbers that are infinite, and beside the diagonal for those whose squares are."""
+
+    def eigh_tridiagonal(alpha: Any, beta: Any, *args: Any, **named: Any) -> Tensor:
+        diagonal, beside = tf.convert_to_tensor(alpha), tf.convert_to_tensor(beta)
+        found = function(diagonal, beside, *args, **named)
+        is_valid = tf.reduce_all(tf.math.is_finite(tf.abs(diagonal)))
+        is_valid &= tf.reduce_all(tf.math.is_finite(tf.square(tf.abs(beside))))
+        return tf.where(is_valid, found, tf.cast(math.nan, found.dtype))
+
+    return eigh_tridiagonal
+
+
+def _matrix_logarithm(kernel: Kernel) -> Kernel:
+    """Let the logarithm be NaN where there is none, or where two eigenvalues on both sides of the cut are nearly equal.
+
+    The kernel gets no such matrix, because it may never return.
+    """
+
+    def matrix_logarithm(input: Any, name: str | None = None) -> Tensor:
+        a = tf.convert_to_tensor(input)
+        one = tf.eye(tf.shape(a)[-1], dtype=a.dtype)
+        is_finite = tf.reduce_all(tf.math.is_finite(tf.abs(a)), axis=[-2, -1])
+        roots = tf.sqrt(tf.linalg.eigvals(tf.where(is_finite[..., None, None], a, one)))
+        left, right = roots[..., :, None], roots[..., None, :]
+        is_apart = tf.abs(left + right) > np.finfo(a.dtype.as_numpy_dtype).eps ** 0.5 * (tf.abs(left) + tf.abs(right))
+        has_logarithm = (is_finite & tf.reduce_all(is_apart, axis=[-2, -1]))[..., None, None]
+        y = kernel(tf.where(has_logarithm, a, one), name=name)
+        return tf.where(has_logarithm, y, tf.cast(math.nan, a.dtype))
+
+    return matrix_logarithm
 
 
 def _matrix_solve_ls(kernel: Kernel) -> Kernel:

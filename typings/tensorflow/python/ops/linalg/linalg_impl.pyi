@@ -1,0 +1,1 @@
+"""``tensorflow.python.ops.linalg.linalg_impl``, private: the functions that TensorFlow exports as ``tf.linalg``."""
