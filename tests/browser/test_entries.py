@@ -48,7 +48,7 @@ def test_a_page_has_one_precision(visit) -> None:
         ("square", "cotangent", "", "got nothing"),
         ("square", "cotangent", "0x10", "got 0x10"),
         ("wrong_dot", "t from", "1e400", "got 1e400"),
-        ("wrong_dot", "cotangent c, in JSON (empty: ones)", "[NaN]", "got [NaN]"),
+        ("wrong_dot", "cotangent c, in JSON (empty: 1, 1/2, 1/3, …)", "[NaN]", "got [NaN]"),
     ],
 )
 def test_what_is_no_range_is_refused_and_dims_the_curve(visit, op: str, label: str, text: str, got: str) -> None:

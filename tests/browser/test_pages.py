@@ -96,6 +96,15 @@ def test_the_plot_of_square_has_three_curves_with_the_right_numbers(visit) -> No
     assert "agrees" in page.locator("p.hidden[role=status]").inner_text()
 
 
+def test_the_first_plot_of_a_softmax_moves(visit) -> None:
+    page = visit("/explore/shares")
+    wait_for_plot(page)
+    expect(page.locator(".panel-title .badge.right")).to_have_count(2)
+    page.locator(".panels").focus()
+    page.keyboard.press("ArrowRight")
+    assert abs(number(row(page, 1)[0])) > 1e-3
+
+
 def test_a_declared_second_order_is_shown_as_what_it_is(visit, picture, output: Path) -> None:
     page = visit("/explore/log1pexp2")
     wait_for_plot(page)

@@ -138,7 +138,7 @@ export class LineFields {
       isAt && line("x₀, in JSON", this.address.get("at"), (text) => set({ at: text }), { size: 28 }),
       choice("direction v", options, along, (value) => set({ along: value === "given" ? `given:${this.#suggested}` : value })),
       isGiven && line("v, in JSON", along.slice("given:".length), (text) => set({ along: `given:${text}` }), { size: 28 }),
-      line("cotangent c, in JSON (empty: ones)", this.address.get("c"), (text) => set({ c: text.trim() ? text : null }), { size: 20, placeholder: `{"${this.contract.outputs[0]?.name}": …}` }),
+      line("cotangent c, in JSON (empty: 1, 1/2, 1/3, …)", this.address.get("c"), (text) => set({ c: text.trim() ? text : null }), { size: 20, placeholder: `{"${this.contract.outputs[0]?.name}": …}` }),
     );
   }
 }

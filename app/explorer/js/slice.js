@@ -11,7 +11,7 @@ import { generator, isComplex, nest, number, numbers, plotted, shapeOf, spread }
  * @typedef {object} Line
  * @property {Tensors} at the inputs x₀
  * @property {Tensors} direction v, by differentiable input
- * @property {Tensors | null} cotangents c, null for ones
+ * @property {Tensors | null} cotangents c, null for those of `weightsOf`
  * @property {number} from the first t
  * @property {number} to the last t
  * @property {string} dtype
@@ -23,6 +23,8 @@ const POINTS = 61;
 const AT_ONCE = 6;
 // Every how many points the numeric derivative is computed, which takes dozens of evaluations.
 const SPARSE = 2;
+// Of an output of more numbers, each request would be long.
+const MOST_WEIGHTS = 4096;
 
 /**
  * Return the direction that moves one number of one input, or all float inputs at random.
@@ -86,7 +88,8 @@ export async function drawSlice(service, contract, line, signal, show) {
     poles: [],
     isSparse: true,
   };
-  const work = new LineWork(service, contract, line, signal, curve);
+  const cotangents = line.cotangents ?? (await weightsOf(service, contract, line, signal));
+  const work = new LineWork(service, contract, { ...line, cotangents }, signal, curve);
   /** @type {unknown} */
   let failure = null;
   await inTurns(t.map((_, i) => i), async (i) => {
@@ -115,6 +118,33 @@ export async function drawSlice(service, contract, line, signal, show) {
   show(curve);
   if (failure instanceof Away) throw failure;
   if (failure && !curve.levels.some((level) => level.status.includes("ok"))) throw failure;
+}
+
+/**
+ * Return the cotangents 1, 1/2, 1/3 and so on of the first float output: under ones, the sum of a softmax is 1 and moves
+ * by rounding alone. For outputs of many numbers, or at a point that the op refuses, return `null` for ones.
+ *
+ * @param {import("./service.js").Service} service
+ * @param {Contract} contract
+ * @param {Line} line
+ * @param {AbortSignal} signal
+ * @returns {Promise<Tensors | null>}
+ */
+async function weightsOf(service, contract, line, signal) {
+  const body = { inputs: line.at, attrs: line.attrs, dtype: line.dtype, ...(line.mode ? { mode: line.mode } : {}) };
+  try {
+    const { outputs } = await service.post(`/v1/ops/${encodeURIComponent(contract.name)}/forward`, body, signal);
+    const [found] = Object.entries(outputs).filter(([, tensor]) => tensor && (tensor.dtype.includes("float") || isComplex(tensor.dtype)));
+    if (!found) return null;
+    const [name, { data, dtype }] = found;
+    const flat = numbers(data);
+    if (flat.length > MOST_WEIGHTS) return null;
+    const weights = flat.map((_, k) => (isComplex(dtype) ? (k % 2 ? 0 : 1 / (k / 2 + 1)) : 1 / (k + 1)));
+    return { [name]: nest(weights, shapeOf(data)) };
+  } catch (error) {
+    if (signal.aborted || error instanceof Away) throw error;
+    return null;
+  }
 }
 
 class LineWork {
