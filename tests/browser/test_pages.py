@@ -319,7 +319,7 @@ def test_everybody_can_read_it(visit, output: Path, width: int, dark: bool) -> N
     page.screenshot(path=output / f"sign-{width}.png", full_page=True)
 
 
-def test_a_page_asks_for_a_key_and_forgets_it(visit, request: pytest.FixtureRequest) -> None:
+def test_a_tab_asks_for_a_key_once(visit, request: pytest.FixtureRequest) -> None:
     url, key = request.config.getoption("guarded_url"), request.config.getoption("key")
     page = visit("/explore/square", at=url, is_quiet=False)
     field = page.get_by_label("key", exact=True)
@@ -331,9 +331,16 @@ def test_a_page_asks_for_a_key_and_forgets_it(visit, request: pytest.FixtureRequ
     field.press("Enter")
     wait_for_plot(page)
     assert key not in page.url
-    assert page.evaluate("() => [localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+    assert page.evaluate("() => [localStorage.length, document.cookie]") == [0, ""]
+    for path in ("/explore", "/explore/sign"):
+        page.goto(f"{url}{path}")
+        page.wait_for_selector(".card h3, .panels canvas")
+        expect(page.locator("dialog[open]")).to_have_count(0)
+    # Another tab has none, and a key that is no longer valid is asked for anew.
+    page.evaluate("() => sessionStorage.setItem('pullback.key', 'pullback_no-longer')")
     page.reload()
-    page.wait_for_selector("dialog[open]")
+    expect(page.locator("dialog .problem")).to_be_visible()
+    visit("/explore/square", at=url, is_quiet=False).wait_for_selector("dialog[open]")
 
 
 def test_the_plot_comes_at_once(url, visit, output: Path) -> None:

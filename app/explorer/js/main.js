@@ -51,7 +51,7 @@ service.addEventListener("locked", (event) => {
     make("h2", { id: "key-title" }, "This service needs a key"),
     reason && make("p", { class: "problem" }, reason),
     make("label", { class: "field" }, make("span", {}, "key"), input),
-    make("p", { class: "muted small" }, "It is kept in the memory of this page alone: a new page asks again."),
+    make("p", { class: "muted small" }, "This tab keeps it until you close it."),
     make("button", { type: "submit", class: "primary" }, "Use it"),
   );
   form.addEventListener("submit", () => service.unlock(input.value.trim()));

@@ -7,6 +7,7 @@ import { jsonOf, parsed } from "./numbers.js";
 
 const LOOK_AGAIN_MS = 1000;
 const LOOK_MS = 5000;
+const KEY = "pullback.key";
 
 /** An answer of the service that is an error. */
 export class ServiceError extends Error {
@@ -30,13 +31,31 @@ export class Away extends Error {
   }
 }
 
+/** @returns {string} the key that this tab has, if the browser keeps any */
+function stored() {
+  try {
+    return sessionStorage.getItem(KEY) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** @param {string} key */
+function store(key) {
+  try {
+    sessionStorage.setItem(KEY, key);
+  } catch {
+    // A browser that keeps nothing asks again in each page.
+  }
+}
+
 /**
  * The API. The event `away` says that the service does not answer, `back` that it does again, and `locked` that it needs
  * a key: requests wait until `unlock` gives one.
  */
 export class Service extends EventTarget {
-  /** The key, in memory alone. */
-  #key = "";
+  /** The key, which the browser keeps for this tab until it is closed. */
+  #key = stored();
   /** @type {Promise<void> | null} */
   #unlocked = null;
   #open = () => {};
@@ -63,6 +82,7 @@ export class Service extends EventTarget {
    */
   unlock(key) {
     this.#key = key;
+    store(key);
     this.#unlocked = null;
     this.#open();
   }
