@@ -1,7 +1,7 @@
 """The derivative: gradients of a server beside numeric derivatives of its own values."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck import taylor
 from pullback.gradcheck.calls import GradientCall
+from pullback.gradcheck.checks import kinks
 from pullback.gradcheck.checks.evidence import Line
 from pullback.gradcheck.function import Slot
 from pullback.gradcheck.meter import Meter
@@ -25,6 +26,8 @@ T = TypeVar("T")
 MOST_HIDDEN = 10_000
 """How many numbers that no direction judges are listed."""
 
+OF_KINK = 10
+"""How many times the steps to one side a look at a kink takes, at most."""
 FIRST_TAYLOR_STEP = 2.0**-2
 """The first step of a Taylor remainder, as a fraction of the first step of a numeric derivative."""
 
@@ -141,9 +144,33 @@ class Derivatives:
         if self.meter.spare < 2 * self.plan.steps:
             return self._judged(line, sample, estimate(ones), noise)
         before = self.meter.done
-        found = estimate_twice(estimate, ones, analytic, bar)
+        found = self._judged(line, sample, estimate_twice(estimate, ones, analytic, bar), noise)
+        if move.index is not None and self.meter.spare > OF_KINK * self.plan.steps:
+            found = kinks.judged(
+                found,
+                self._estimate_of(sample, move, noise),
+                sample.point.inputs,
+                (move.slot.name, move.by),
+                (analytic, bar),
+            )
         self.meter.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
-        return self._judged(line, sample, found, noise)
+        return found
+
+    def _estimate_of(self, sample: Sample, move: Move, noise: Array) -> kinks.Estimate:
+        """Return a function that estimates the slopes along a move at other inputs, or on one side."""
+
+        def estimate(inputs: Mapping[str, Array], side: int) -> Slopes:
+            moved = replace(sample, point=replace(sample.point, inputs={**sample.point.inputs, **inputs}))
+            try:
+                values = sample.values if inputs is sample.point.inputs else self.meter.values(moved.point)
+            except ModelFailed:
+                values = {slot.name: np.full(slot.shape, np.nan) for slot in sample.outputs}
+            functions = _functions(self.meter, replace(moved, values=values), move)
+            ones = np.ones(len(sample.outputs))
+            scale = kinks.NEAR * ones
+            return slopes(functions, scale, sample.unit, noise, count=self.plan.steps, sides=side * ones)
+
+        return estimate
 
     def _judged(self, line: Line, sample: Sample, found: Slopes, noise: Array) -> Slopes:
         size = np.abs(line.values[0][0])
