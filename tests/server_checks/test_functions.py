@@ -93,6 +93,12 @@ def test_a_wrong_function_fails(name: str, seed: int) -> None:
         (HERE + "transposed", SHAPE, "missing argument 'w'"),
         (HERE + "thrice", Given(inputs={"x": np.array([1, 2])}), "expected an argument with floats"),
         (HERE + "thrice", Given(shapes={"x": (2,)}, vjp="other"), "expected a gradient: other"),
+        (
+            HERE + "thrice",
+            Given(shapes={"x": (2,)}, compiles=True),
+            "--mode compile: expected none for a function of NumPy",
+        ),
+        (HERE + "thrice", Given(shapes={"x": (2,)}, dtypes=("bfloat16",)), "--dtype: expected some of float16"),
         ("torch+tests.server_checks.functions:thrice", SHAPE, "No module named 'torch'"),
     ],
 )
@@ -189,6 +195,7 @@ def test_the_command_checks_a_function(tmp_path: Path, monkeypatch: pytest.Monke
         ({"domains": ["x=1..0"]}, "--domain: expected LOW..HIGH"),
         ({"domains": ["x=1"]}, "--domain: expected LOW..HIGH"),
         ({"dtypes": ["int8"]}, "--dtype: expected some of float16"),
+        ({"modes": ["graph"]}, "--mode: expected compile for a function"),
     ],
 )
 def test_wrong_options_say_what_was_expected(options: dict[str, Any], words: str) -> None:
