@@ -214,7 +214,9 @@ def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> 
         entries = table.reshape(flat.shape)
         value, error = _pick(entries, best), _pick(flat, best)
         below = np.isfinite(error) & (rows > best % len(central))
-        against = below & (np.abs(central - value) > UNDERSAMPLED * (error + noise + change))
+        # A smooth function is nearer to its slope at a smaller step; one that oscillates changes by as much as it is off.
+        off = np.abs(central - value)
+        against = below & (off > UNDERSAMPLED * (error + noise + np.fmin(change, _pick(off, best % len(central)))))
         if not against.any():
             # The smallest of many error bars is too short, by chance: it is extended to the rivals of the best entry.
             rivals = np.where(flat <= RIVALS * error, np.abs(entries - value), 0.0)

@@ -76,6 +76,17 @@ def test_a_wave_that_large_steps_miss_is_found_by_small_steps() -> None:
     assert abs(found.value[0] - (1 + 2 * np.pi * 64)) <= BARS * found.error[0]
 
 
+@pytest.mark.parametrize("scale", [2.0**e for e in range(-8, 4)])
+def test_a_product_of_waves_has_no_slope_that_some_steps_agree_on(scale: float) -> None:
+    """The slope is 101²; at a few steps, the waves agree on 101."""
+
+    def waves(x):
+        return (x + 1e-7 * np.sin(1e9 * x)) * (np.cos(x) + 100 * np.cos(1e9 * x))
+
+    found = slopes(waves, np.array([scale]), 2.0**-52)
+    assert found.status[0] != Status.OK or abs(found.value[0] - 101**2) <= BARS * found.error[0]
+
+
 STATUSES = [
     pytest.param(np.abs, 0.0, Status.KINK, id="abs"),
     pytest.param(lambda x: np.maximum(x, 0), 0.0, Status.KINK, id="relu"),
