@@ -214,7 +214,7 @@ def _best_entry(table: Floats, bars: Floats, central: Floats, noise: Floats) -> 
         entries = table.reshape(flat.shape)
         value, error = _pick(entries, best), _pick(flat, best)
         below = np.isfinite(error) & (rows > best % len(central))
-        # A smooth function is nearer to its slope at a smaller step; one that oscillates changes by as much as it is off.
+        # A smooth function is nearer to its slope at a smaller step; the changes of a wave are as large as it is off.
         off = np.abs(central - value)
         against = below & (off > UNDERSAMPLED * (error + noise + np.fmin(change, _pick(off, best % len(central)))))
         if not against.any():

@@ -76,6 +76,16 @@ def slope_of_smooth(x: Any) -> Any:
     return 3 * tf.cos(3 * x) + 2 * x
 
 
+def relu(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return max(x, 0), whose gradient at 0 is 0."""
+
+    @tf.custom_gradient
+    def found(x: Any) -> Any:
+        return tf.nn.relu(of(x)), lambda dy: tf.where(x > 0, dy, tf.zeros_like(dy))
+
+    return found
+
+
 def op_of(function: Callable[[Any], Any], slot: dict[str, Any]) -> Op:
     examples = (Example("both ends", {"x": [0.0, 0.3, 1.0]}),)
     return elementwise(function, slot=slot, validate=refused, examples=examples)
@@ -89,10 +99,18 @@ ROWS = elementwise(
     validate=refused,
     examples=(Example("both ends", {"x": [[0.0, 0.5, 1.0]]}),),
 )
-RIGHT = {"smooth": op_of(smooth, UNIT), "a table": op_of(looked_up, KINKS), "rows": ROWS}
+RIGHT = {
+    "smooth": op_of(smooth, UNIT),
+    "a table": op_of(looked_up, KINKS),
+    "rows": ROWS,
+    "a relu that has values beyond": elementwise(
+        relu(tf.identity), slot=UNIT, examples=(Example("both ends", {"x": [0.0, 0.3, 1.0]}),)
+    ),
+}
 WRONG = {
     "smooth, at 0": op_of(steep_at(0.0, smooth, slope_of_smooth), UNIT),
     "smooth, at 1": op_of(steep_at(1.0, smooth, slope_of_smooth), UNIT),
+    "a relu that refuses what is beyond": op_of(relu(within), UNIT),
     "a table, at 1": op_of(steep_at(1.0, looked_up, slope_of_table), KINKS),
 }
 
