@@ -1,8 +1,10 @@
-"""A gradient at a kink in one number: any value between the slopes of the two sides is right.
+"""A gradient at a kink in one number: a value far from the slopes of the two sides is wrong.
 
 The kink must be that of the number itself, as of relu(x): it stays where it is as all other numbers move. Of kinks that
-meet in one point, as those of hidden units at 0, a sum of right values may be outside of the slopes. 0 is right, too:
-frameworks differentiate relu(x) - 0.1 relu(-x) as 0.
+meet in one point, as those of hidden units at 0, a sum of right values may be outside of the slopes. So may that of
+several kinks in one number, which no call can tell from one kink: frameworks differentiate x + relu(x) - 0.1 relu(-x)
+as 1 at 0, where the slopes are 1.1 and 2. So far is a value that is further from the slopes, and from 0, than these are
+from each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +30,7 @@ def judged(
     moved: tuple[str, Array],
     gradient: tuple[Array, Array],
 ) -> Slopes:
-    """Return slopes, that of the nearer side where there is a kink and the ``gradient`` is outside of both.
+    """Return slopes, that of the nearer side where there is a kink and the ``gradient`` is far from both.
 
     ``moved`` is the name of an input and the direction of the number; the gradient has its error bar.
     """
@@ -46,7 +48,7 @@ def judged(
     right, left = (side.value for side in sides)
     low, high = np.fmin(np.fmin(right, left), 0.0), np.fmax(np.fmax(right, left), 0.0)
     error = np.fmax(sides[0].error, sides[1].error)
-    allowed = COVERAGE * error + bar
+    allowed = high - low + COVERAGE * error + bar
     is_wrong = own & ~((analytic >= low - allowed) & (analytic <= high + allowed))
     nearest = np.where(np.abs(analytic - right) <= np.abs(analytic - left), right, left)
     return replace(
