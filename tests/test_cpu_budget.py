@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -77,6 +77,8 @@ def test_a_budget_that_is_exceeded_names_the_longest_file(tmp_path: Path, proces
     ids=["files", "a folder", "as asked", "a process of xdist starts no others"],
 )
 def test_in_how_many_processes_tests_run(processes: Any, names: list[str], of_xdist: Any, expected: Any) -> None:
-    config: Any = SimpleNamespace(option=SimpleNamespace(numprocesses=processes), args=names, **of_xdist)
-    pytest_cmdline_main(config)
-    assert config.option.numprocesses == expected
+    plugins = SimpleNamespace(hasplugin=lambda name: name == "xdist")
+    option = SimpleNamespace(numprocesses=processes, markexpr="")
+    pytest_cmdline_main(cast(Any, SimpleNamespace(option=option, args=names, pluginmanager=plugins, **of_xdist)))
+    assert option.numprocesses == expected
+    assert option.markexpr == "not docker and not thorough"

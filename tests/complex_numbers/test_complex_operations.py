@@ -232,7 +232,7 @@ def test_errors(client, op, inputs, match) -> None:
 
 def test_what_has_no_complex_numbers_refuses_them(client) -> None:
     wrong = post(client, "cx_square", "forward", inputs={"z": [[1, 2]]}, dtype="float32")
-    assert problem(wrong, 422)["errors"][0]["expected"] == "one of complex64, complex128"
+    assert problem(wrong, 422)["errors"][0]["expected"].startswith("one of complex64, complex128 (")
     tangent = post(client, "cx_square", "jvp", inputs={"z": [[1, 2]]}, tangents={"z": [[1, 2], [3, 4]]})
     assert problem(tangent, 422)["errors"][0] | {"loc": []} == {
         "loc": [], "message": "shape mismatch", "expected": "[1]", "got": "[2]",

@@ -255,8 +255,8 @@ def test_a_worker_that_dies_at_the_start_does_not_end_the_service_and_all_end_wi
     assert factors(one) == {2}
     resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, limits)
     until_log_has(one, rf"worker {dead} was killed by SIGKILL; worker \d+ replaces it")
+    until(lambda: len(one.workers()) == 2, one)
     workers = one.workers()
-    assert len(workers) == 2
     one.process.kill()
     one.wait()
     end = time.monotonic() + PATIENCE_S

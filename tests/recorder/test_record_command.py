@@ -135,9 +135,34 @@ def test_a_server_that_answers_otherwise_the_second_time() -> None:
     assert "the recorded answer" in out
 
 
+RECORDINGS = 5
+
+
 @pytest.mark.parametrize("decimals", [2, 6, 17])
 def test_an_application_that_gets_the_gradient_of_another_point(tmp_path: Path, decimals: int) -> None:
-    """Its calls are 2e-8 or, with few decimals, 1e-3 apart; the server keeps gradients under a rounded key."""
+    """The other gradients at the point come from near ones too: which of them are asked for is a matter of time.
+
+    So the recorded answer may agree with them, once in a dozen recordings. The freshness never does.
+    """
+    for _ in range(RECORDINGS):
+        code, out, checks = recorded_with_a_cache(tmp_path, decimals)
+        if decimals > 16:
+            assert (code, checks["answer"]["verdict"], checks["freshness"]["verdict"]) == (0, "pass", "pass"), out
+            return
+        assert (code, checks["freshness"]["verdict"]) == (1, "fail"), out
+        if checks["answer"]["verdict"] == "fail":
+            break
+    assert checks["answer"]["verdict"] == "fail", out
+    assert "the recorded derivative[0] is " in out
+    assert "this is the input of request " in checks["answer"]["sentence"]
+    assert checks["answer"]["reproduce"].count("/Gradient -H") == 3
+
+
+def recorded_with_a_cache(tmp_path: Path, decimals: int) -> tuple[int, str, dict[str, Any]]:
+    """Return the exit code, the output and the checks of a recording.
+
+    The calls are 2e-8 or, with few decimals, 1e-3 apart; the server keeps gradients under a rounded key.
+    """
     kept: dict[Any, Any] = {}
     asked: list[Any] = []
 
@@ -157,13 +182,7 @@ def test_an_application_that_gets_the_gradient_of_another_point(tmp_path: Path, 
     (report,) = json.loads((tmp_path / "a").read_text())["reports"]
     checks = {entry["check"]: entry for entry in report["checks"]}
     assert report["evaluations"] == len(asked) - 40 <= 1000
-    if decimals > 16:
-        assert (code, checks["answer"]["verdict"], checks["freshness"]["verdict"]) == (0, "pass", "pass"), out
-        return
-    assert (code, checks["answer"]["verdict"], checks["freshness"]["verdict"]) == (1, "fail", "fail"), out
-    assert "the recorded derivative[0] is " in out
-    assert "this is the input of request " in checks["answer"]["sentence"]
-    assert checks["answer"]["reproduce"].count("/Gradient -H") == 3
+    return code, out, checks
 
 
 def test_a_server_that_goes_away() -> None:
