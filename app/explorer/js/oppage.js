@@ -94,5 +94,5 @@ function file(service, contract) {
 /** @param {Contract} contract */
 function source({ source: text, doc }) {
   // Many docstrings end with it.
-  return text && !doc.includes("Source: ") && make("p", {}, "Source: ", /^https?:/.test(text) ? make("a", { href: text, rel: "noreferrer" }, text) : text);
+  return !text || doc.includes("Source: ") ? "" : make("p", {}, "Source: ", /^https?:/.test(text) ? make("a", { href: text, rel: "noreferrer" }, text) : text);
 }
