@@ -185,6 +185,22 @@ MODELS = {
     ),
     "mixed_bfloat16": Model(dense(8, 3), (4,), tf.nn.gelu, partial_gelu, policy="mixed_bfloat16"),
     "mixed_float16": Model(dense(8, 6, 3), (4,), "relu", guided_relu, policy="mixed_float16"),
+    "pooled_float16": Model(
+        sequential(
+            lambda act: [
+                layers.Conv2D(4, 3, padding="same", activation=act),
+                layers.MaxPooling2D(),
+                layers.Conv2D(6, 3, activation=act),
+                layers.Flatten(),
+                layers.Dense(8, activation=act),
+                layers.Dense(3),
+            ]
+        ),
+        (8, 8, 1),
+        "relu",
+        guided_relu,
+        policy="mixed_float16",
+    ),
 }
 
 

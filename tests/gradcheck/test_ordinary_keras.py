@@ -22,6 +22,13 @@ def test_a_right_model_does_not_fail(name: str, seed: int) -> None:
 
 
 @pytest.mark.slow
+def test_the_modes_of_a_model_in_half_precision_agree() -> None:
+    """At a point of equal weights, its units stand at 0, and each mode rounds to another side of that."""
+    document = report(op_of("pooled_float16", is_wrong=False), checks=["modes"], seed=0)
+    assert document["verdict"] == "pass", document["checks"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), CASES)
 def test_a_model_with_a_mistake_fails(name: str, seed: int) -> None:
     assert "derivative" in failed(report(op_of(name, is_wrong=True), checks=CHECKS, seed=seed))

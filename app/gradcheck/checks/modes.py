@@ -38,7 +38,9 @@ def check(target: Target) -> Iterator[Finding]:
 
 def _compare(target: Target, mode: Mode, device: str, what: str) -> Iterator[Finding]:
     subject, rows = Subject(NAME, mode=mode, dtype=target.widest), 0
-    special = [sample for sample in target.special_samples if sample.is_computable]
+    # Of a model in half precision inside, units stand at their kinks there, and modes round to either side of these.
+    is_half = target.samples[0].inner_dtype != target.widest
+    special = [] if is_half else [sample for sample in target.special_samples if sample.is_computable]
     if mode == "eager":
         # Nothing simplifies there, and a loop is one of Python, which takes seconds.
         special = [sample for sample in special if not sample.has_loop]
