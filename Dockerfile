@@ -17,7 +17,7 @@ FROM ${PYTHON_IMAGE} AS service
 ARG SOURCE_DATE_EPOCH
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin pullback \
     && mkdir /ops-extra \
-    && install --directory --owner=pullback --mode=700 /crashes \
+    && install --directory --owner=pullback --mode=700 /data \
     && printf '#!/bin/sh\nexec python -m pullback "$@"\n' >/usr/local/bin/pullback \
     && chmod 755 /usr/local/bin/pullback
 ENV PATH=/pullback/.venv/bin:$PATH \
@@ -26,9 +26,9 @@ ENV PATH=/pullback/.venv/bin:$PATH \
     PULLBACK_HOST=0.0.0.0 \
     PULLBACK_PORT=8000 \
     PULLBACK_OPS_PATH=/ops-extra \
-    PULLBACK_CRASHES_PATH=/crashes
-# It survives a restart of the container, which would find what crashed the service.
-VOLUME /crashes
+    PULLBACK_DATA=/data
+# It survives a restart of the container: what clients have left behind, and what crashed the service.
+VOLUME /data
 WORKDIR /pullback
 USER pullback
 EXPOSE 8000
@@ -43,7 +43,7 @@ LABEL org.opencontainers.image.title="Pullback" \
 # Slow steps come first, so that a change to app/ or ops/*.py does not repeat them: the pinned dependencies, then the
 # C++ ops. Files that only the build needs are removed: TensorFlow's headers, the clang library that it requires, uv, pip.
 FROM compiler AS build-cpu
-COPY requirements/install.py requirements/uv.txt requirements/cpu.txt requirements/otel.txt requirements/
+COPY requirements/uv.txt requirements/cpu.txt requirements/otel.txt requirements/
 RUN make .venv/.installed-cpu .venv/.installed-otel
 COPY ops/*.cc ops/
 RUN make native \
@@ -63,7 +63,7 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
 
 FROM compiler AS build-gpu
-COPY requirements/install.py requirements/uv.txt requirements/gpu.txt requirements/otel.txt requirements/
+COPY requirements/uv.txt requirements/gpu.txt requirements/otel.txt requirements/
 RUN make .venv/.installed-gpu .venv/.installed-otel
 COPY ops/*.cc ops/
 RUN make native BUILD=gpu \

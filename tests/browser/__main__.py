@@ -1,7 +1,7 @@
-"""Run the tests of the explorer: ``python -m tests.browser ENVIRONMENT [--pictures] [PYTEST OPTION...]``.
+"""Run the tests of the explorer: ``python -m tests.browser [--pictures] [PYTEST OPTION...]``.
 
-They run in ENVIRONMENT, which has Playwright and Node.js but not the service, against a service with a wrong op, and
-one that needs a key. Screenshots are written to build/explorer; ``--pictures`` makes those of the docs anew.
+They run in build/clients-browser, which has Playwright and Node.js but not the service, against a service with a wrong
+op, and one that needs a key. Screenshots are written to build/explorer; ``--pictures`` makes those of the docs anew.
 """
 
 import sys
@@ -18,7 +18,7 @@ from tests.environments import run
 HERE = Path(__file__).parent
 
 
-def main(environment: str, *options: str) -> int:
+def main(*options: str) -> int:
     """Run the tests; return 1 when any of them fails."""
     with tempfile.TemporaryFile() as log, guarded_service() as guarded:
         service = Service.launched(log, OPS_PATH=str(HERE / "plugins"))
@@ -27,7 +27,7 @@ def main(environment: str, *options: str) -> int:
             output = ROOT / "build" / "explorer"
             output.mkdir(parents=True, exist_ok=True)
             (output / "report.html").write_text(html_report(), encoding="utf-8")
-            failed = run(Path(environment).absolute(), HERE, ["."], *given, "--output", str(output), *options)
+            failed = run("clients-browser", HERE, ["."], *given, "--output", str(output), *options)
             if failed:
                 print(f"the end of the service's log:\n{service.log()[-4000:]}")
         finally:

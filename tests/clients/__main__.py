@@ -1,8 +1,8 @@
-"""Run the tests of third-party clients: ``python -m tests.clients ENVIRONMENTS CLIENT...``.
+"""Run the tests of third-party clients: ``python -m tests.clients CLIENT...``.
 
 The tests of a client are test_CLIENT.py, test_CLIENT_*.py and its examples in docs/clients.md. They run in the
-environment ENVIRONMENTS/CLIENT, which has the client but not the service, against a service with the plug-in ops of the
-HTTP tests. The examples with a key ask one more service, which needs it.
+environment build/clients-CLIENT, which has the client but not the service, against a service with the plug-in ops of
+the HTTP tests. The examples with a key ask one more service, which needs it.
 """
 
 import sys
@@ -39,9 +39,8 @@ def guarded_service() -> Iterator[Guarded]:
             service.close()
 
 
-def main(environments: str, *clients: str) -> int:
+def main(*clients: str) -> int:
     """Run the tests of each client; return 1 when any of them fails."""
-    folder = Path(environments).absolute()
     with guarded_service() as guarded:
 
         def run_one(client: str, url: str) -> int:
@@ -53,7 +52,7 @@ def main(environments: str, *clients: str) -> int:
                 *sorted(file.name for file in HERE.glob(f"test_{client}_*.py")),
                 "test_page.py",
             ]
-            return run(folder / client, HERE, files, *options)
+            return run(f"clients-{client}", HERE, files, *options)
 
         return bool(failures(clients, run_one))
 

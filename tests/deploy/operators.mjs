@@ -1,5 +1,5 @@
 // Validates resources of the Prometheus operator against its schemas: a list in JSON on stdin, a list of errors on stdout.
-// The packages are those of requirements/deploy-operators, in the current folder.
+// The packages are those of requirements/deploy, in the current folder.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -120,8 +120,8 @@ def test_memory_and_cores_fit(fleet, monkeypatch):
     settings, resources = settings_of(fleet, monkeypatch), fleet.container["resources"]
     memory = mebibytes(resources["limits"]["memory"])
     # Half a GiB for TensorFlow, the bodies in flight, a process of checks, and the temporary files.
-    (tmp,) = [v["emptyDir"] for v in fleet.pod["volumes"] if "emptyDir" in v]
-    processes = min(settings.checks, settings.check_processes) * settings.check_memory_mb
+    (tmp,) = [v["emptyDir"] for v in fleet.pod["volumes"] if v.get("emptyDir", {}).get("medium") == "Memory"]
+    processes = min(settings.checks, settings.check_processes) * settings.process_memory_mb
     assert 512 + settings.max_inflight_mb + processes + mebibytes(tmp["sizeLimit"]) <= memory
     assert resources.keys() == PARTS
     assert all(resources["limits"][name] == value for name, value in resources["requests"].items())
@@ -151,12 +151,15 @@ def test_selectors_find_the_pods(fleet):
 def test_mounted_paths_are_those_of_the_settings(fleet, monkeypatch):
     mounts = {mount["mountPath"] for mount in fleet.container["volumeMounts"]}
     settings = settings_of(fleet, monkeypatch)
-    keys, graphs = settings.keys_file, settings.graphs_path
+    keys = settings.keys_file
     image = (ROOT / "Dockerfile").read_text()
-    assert "/ops-extra" in mounts
+    assert {"/ops-extra", "/data"} <= mounts
     assert "PULLBACK_OPS_PATH=/ops-extra" in image
+    assert "PULLBACK_DATA=/data\n" in image
+    assert settings.data is None
+    # Pods share nothing else: jobs and what crashed a process must be on a local disk.
+    assert {mount for mount in mounts if mount.startswith("/data/")} <= {"/data/graphs"}
     assert keys is None or str(keys.parent) in mounts
-    assert graphs is None or str(graphs) in mounts
     assert f"uid {fleet.pod['securityContext']['runAsUser']} " in image
     assert f"PULLBACK_PORT={fleet.container['ports'][0]['containerPort']} " in image
 

@@ -1,7 +1,7 @@
-"""Run the tests of remote ops in frameworks: ``python -m tests.frameworks ENVIRONMENTS FRAMEWORK...``.
+"""Run the tests of remote ops in frameworks: ``python -m tests.frameworks FRAMEWORK...``.
 
 The tests of a framework are test_FRAMEWORK.py, test_FRAMEWORK_*.py, its examples in the docs and, if it has
-with_FRAMEWORK.py, test_all.py. They run in the environment ENVIRONMENTS/FRAMEWORK, which has the framework and what
+with_FRAMEWORK.py, test_all.py. They run in the environment build/frameworks-FRAMEWORK, which has the framework and what
 the client needs, but not the service; those of TensorFlow in the environment of the service. The tests of PyMC are
 also those of PyTensor, since PyMC needs an older PyTensor.
 """
@@ -15,12 +15,11 @@ from tests.environments import failures, run
 HERE = Path(__file__).parent
 
 
-def main(environments: str, *frameworks: str) -> int:
+def main(*frameworks: str) -> int:
     """Run the tests of each framework; return 1 when any of them fails."""
-    folder = Path(environments).absolute()
 
     def run_one(framework: str, url: str) -> int:
-        environment = Path(sys.prefix) if framework == "tensorflow" else folder / framework
+        environment = sys.prefix if framework == "tensorflow" else f"frameworks-{framework}"
         shared = "pytensor" if framework == "pymc" else framework
         own = {path.name for path in HERE.glob(f"test_{shared}_*.py")}
         common = {"test_all.py"} if (HERE / f"with_{shared}.py").exists() else set[str]()
