@@ -4,16 +4,18 @@ It exits with 0 after a signal to stop, 1 when it cannot listen, 2 when a settin
 cannot start, 4 when a computation is stuck (``app.execution.watchdog``; of several workers, only the stuck one).
 """
 
+import errno
 import gc
 import logging
 import math
 import os
+import shlex
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -41,14 +43,8 @@ CANNOT_LISTEN, WRONG_SETTING = 1, 2
 ADDRESS = "PULLBACK_HOST, PULLBACK_PORT"
 PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
-EXAMPLE = '{"inputs":{"x":[0,100]},"order":2}'
-READY = """\
-Pullback is ready on {url} (docs: {url}/docs)
-Try: curl -s {url}/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' -d '{example}'"""
-READY_ON_PATH = """\
-Pullback is ready on {url}
-Try: curl -s --unix-socket {path} http://localhost/v1/ops/log1pexp/gradients -H 'Content-Type: application/json' \
--d '{example}'"""
+EXAMPLE = """-H 'Content-Type: application/json' -d '{"inputs":{"x":[0,100]},"order":2}'"""
+IN_USE = ": another process listens there, or one that was stopped still answers its last requests (PULLBACK_GRACE_S)"
 
 FEW_FILES = (
     "PULLBACK_CONNECTIONS is %d, but the limit of open files allows only %d connections: raise it with ulimit -n"
@@ -94,7 +90,8 @@ def _start() -> int:
     except OSError as error:
         is_path = settings.host.startswith(UNIX)
         where = f"{settings.host} (PULLBACK_HOST)" if is_path else f"{settings.host}:{settings.port} ({ADDRESS})"
-        print_errors(f"cannot listen on {where}: {error.strerror or error}")
+        why = f"{error.strerror or error}{IN_USE if error.errno == errno.EADDRINUSE else ''}"
+        print_errors(f"cannot listen on {where}: {why}")
         return CANNOT_LISTEN
     identity = identity_of(settings.host)
     try:
@@ -107,12 +104,7 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     """Serve on ``listener``, in this process or in several; return the exit code."""
 
     def announce() -> None:
-        url = url_of(listener, "https" if certificate else "http")
-        if listener.family == socket.AF_UNIX:
-            text = READY_ON_PATH.format(url=url, path=listener.getsockname(), example=EXAMPLE)
-        else:
-            text = READY.format(url=url, example=EXAMPLE)
-        STDOUT.write(line.encode() for line in text.splitlines())
+        STDOUT.write(line.encode() for line in welcome(settings, listener, bool(certificate)))
 
     config = server_config(settings, certificate)
     allowed = allow_connections(settings.connections, settings.check_processes + settings.jobs)
@@ -131,13 +123,24 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
     if settings.workers > 1:
         return supervise(settings, config, listener, announce)
-    if settings.crashes_path is None and settings.port:
-        with suppress(OSError):  # there is no folder for temporary files
-            own = Path(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
-            settings = settings.model_copy(update={"crashes_path": own})
     from app import serving  # noqa: PLC0415
 
     return serving.serve(OneServer(config, announce), settings, listener)
+
+
+def welcome(settings: Settings, listener: socket.socket, is_secure: bool) -> list[str]:
+    """Return where the service listens, and a request of curl that works from this machine."""
+    url, is_path = url_of(listener, "https" if is_secure else "http"), listener.family == socket.AF_UNIX
+    options = [f"--unix-socket {listener.getsockname()}"] if is_path else []
+    if is_secure:
+        options.append(f"--cacert {shlex.quote(str(settings.tls_cert))}")
+    if settings.keys_file:
+        options.append('-H "Authorization: Bearer $PULLBACK_KEY"')
+    base = "http://localhost" if is_path else url
+    return [
+        f"Pullback is ready on {url}" if is_path else f"Pullback is ready on {url} (docs: {url}/docs)",
+        f"Try: {' '.join(['curl -s', *options, f'{base}/v1/ops/log1pexp/gradients', EXAMPLE])}",
+    ]
 
 
 def supervise(settings: Settings, config: Config, listener: socket.socket, announce: Callable[[], None]) -> int:
@@ -177,13 +180,7 @@ def shared_files(settings: Settings) -> Generator[tuple[Settings, Callable[[], N
         if settings.metrics:
             (metrics := folder_of_all / "metrics").mkdir()
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
-        shared = {
-            "graphs_path": settings.graphs_path or folder_of_all / "graphs",
-            "parameters_path": settings.parameters_path or folder_of_all / "parameters",
-            "crashes_path": settings.crashes_path or folder_of_all / "crashes",
-            "jobs_path": settings.jobs_path or folder_of_all / "jobs",
-            "verdicts_path": settings.verdicts_path or folder_of_all / "verdicts",
-        }
+        shared = {"data": settings.data or folder_of_all / "data"}
         if settings.keys_file:
             shared["keys_file"] = folder_of_all / "keys"
             refresh = KeyFileCopy(settings.keys_file, shared["keys_file"]).refresh

@@ -23,7 +23,7 @@ from app.execution.check_messages import Done, Head, Piece, Progress, Ready, Set
 from app.execution.fork_server import start_as_copy
 from app.execution.progress import FOLLOWER, Follower
 from app.http.request import OF_JOB, OF_KEY
-from app.jobs.records import Claim
+from app.kept.job_records import Claim
 from app.main import create_app
 from app.runtime.cores import share_cores
 from app.runtime.forks import BROKEN

@@ -47,26 +47,11 @@ class Settings(BaseSettings):
     ops_path: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description=f"Folders with plug-in ops, separated by '{os.pathsep}'."
     )
-    graphs_path: Path | None = Field(
-        default=None, description="Folder of posted graphs, which all workers share; empty: a temporary one."
+    data: Path | None = Field(
+        default=None, description="Folder of what clients leave behind and of crashes; empty: a temporary one."
     )
     parameters_mb: int = Field(
         default=0, ge=0, le=1 << 20, description="Limit of the parameters that clients may put; 0: none may."
-    )
-    key_parameters_mb: int = Field(
-        default=1024, ge=1, le=1 << 20, description="Limit of the parameters that clients with the same key may put."
-    )
-    parameters_memory_mb: int = Field(
-        default=1024,
-        ge=1,
-        le=1 << 20,
-        description="Limit of put parameters in memory, and of one set.",
-    )
-    parameters_path: Path | None = Field(
-        default=None, description="Folder of put parameters, which all workers share; empty: a temporary one."
-    )
-    crashes_path: Path | None = Field(
-        default=None, description="Folder where a process notes what it computes, and others read what crashed it."
     )
     quarantine_s: float = Field(
         default=600.0,
@@ -76,9 +61,6 @@ class Settings(BaseSettings):
     )
     reload: bool = Field(default=False, description="Serve a plug-in op anew when a file of its folder is saved.")
     strict: bool = Field(default=False, description="Refuse to start when a plug-in op is broken.")
-    verdicts_path: Path | None = Field(
-        default=None, description="File of the last checks, which all workers share; empty: a temporary one."
-    )
     require_verdict: Literal["pass"] | None = Field(
         default=None, description="pass: refuse ops that have no current verdict pass (412); empty: serve all."
     )
@@ -95,9 +77,6 @@ class Settings(BaseSettings):
     max_elements: int = Field(
         default=1 << 22, ge=1, description="Limit of the elements of a matrix or a batch of directions."
     )
-    read_kb_s: int = Field(
-        default=16, ge=1, le=1 << 20, description="Least rate at which a client must read a response, in KiB/s."
-    )
     queue: int = Field(
         default=1024, ge=1, description="Limit of requests waiting for TensorFlow; half of it for any one op."
     )
@@ -108,17 +87,11 @@ class Settings(BaseSettings):
     check_processes: int = Field(
         default=2, ge=0, le=64, description="Processes for gradient checks, of which CHECKS are used; 0: the service's."
     )
-    check_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of checks.")
-    checks_s: float = Field(default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks).")
-    check_op_s: float = Field(default=120.0, gt=0, le=86400, description="Limit of the checks of one op of a stream.")
-    check_work: int = Field(
-        default=1 << 24, ge=1 << 10, description="Limit of the values of an op for one numeric derivative."
+    checks_s: float = Field(
+        default=600.0, gt=0, le=86400, description="Limit of a stream of checks (/v1/checks); of an op, a fifth."
     )
     jobs: int = Field(
         default=2, ge=0, le=64, description="How many jobs (Prefer: respond-async) run at a time; 0: none."
-    )
-    jobs_path: Path | None = Field(
-        default=None, description="Folder of jobs, which all workers share; empty: a temporary one."
     )
     jobs_mb: int = Field(
         default=1024, ge=1, le=1 << 20, description="Limit of jobs and their answers; with keys, half of it for each."
@@ -127,8 +100,9 @@ class Settings(BaseSettings):
         default=1000, ge=1, le=1 << 20, description="Limit of jobs with the same key that wait or run."
     )
     job_s: float = Field(default=3600.0, gt=0, le=604800, description="Limit of the time that a job runs.")
-    job_memory_mb: int = Field(default=2048, ge=512, description="Limit of the memory of a process of jobs.")
-    jobs_keep_s: float = Field(default=86400.0, gt=0, le=31536000, description="How long the answer of a job is kept.")
+    process_memory_mb: int = Field(
+        default=2048, ge=512, description="Limit of the memory of a process of checks or jobs."
+    )
     connections: int = Field(default=4096, ge=1, le=1 << 20, description="Limit of open connections of a process.")
     drain_s: float = Field(default=5.0, ge=0, le=600, description="How long readiness is 503 before the server stops.")
     grace_s: float = Field(default=25.0, ge=0, le=3600, description="Time to finish requests when the server stops.")
@@ -171,11 +145,7 @@ class Settings(BaseSettings):
     def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return _matching(_ORIGIN, tuple(origin.lower() for origin in origins), "origins such as https://example.org")
 
-    @field_validator(
-        *("tls_cert", "tls_key", "keys_file", "graphs_path", "parameters_path", "crashes_path", "jobs_path"),
-        *("verdicts_path", "require_verdict"),
-        mode="before",
-    )
+    @field_validator("tls_cert", "tls_key", "keys_file", "data", "require_verdict", mode="before")
     @classmethod
     def _none(cls, value: object) -> object:
         return None if value == "" else value

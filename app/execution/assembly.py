@@ -2,6 +2,9 @@
 
 import gc
 import logging
+import secrets
+import shutil
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -15,9 +18,7 @@ from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
-from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle, drain_on_term
-from app.execution.linearizations import Linearizations
 from app.execution.provenance import Provenance
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
@@ -25,15 +26,16 @@ from app.execution.sources import Sources
 from app.execution.verdicts import Verdicts
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
-from app.graphs.folder import GraphFolder
 from app.graphs.installed import ENDING, with_graphs
-from app.graphs.store import KEPT
+from app.kept.graphs import KEPT, GraphFolder
+from app.kept.last_checks import LastChecks
+from app.kept.linearizations import Linearizations
+from app.kept.parameters import ParameterSets
 from app.runtime import cancellation, python_functions, tensor_prints
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu
 from app.runtime.traces import forbid_tracing
 from app.settings import MB, Settings
-from app.stored.parameters import ParameterSets
 from app.telemetry.counters import CounterTable, not_recorded
 from app.telemetry.line_writer import STDERR
 from app.telemetry.prometheus import Metrics
@@ -100,16 +102,12 @@ def build(
     if plug_ins := {name: page for name, page in registry.pages.items() if page.parent != OWN}:
         listed = ", ".join(f"{name} ({page.parent.name}/{page.name})" for name, page in sorted(plug_ins.items()))
         log.info("plug-in ops: %s", listed)
-    graph_folder = GraphFolder(settings.graphs_path, KEPT)
-    sets = ParameterSets(
-        settings.parameters_path,
-        total=settings.parameters_mb * MB,
-        of_key=settings.key_parameters_mb * MB,
-        memory=settings.parameters_memory_mb * MB,
-    )
-    last_checks, provenance = LastChecks(settings.verdicts_path), Provenance(registry)
-    kept = {"graphs_path": graph_folder.path, "parameters_path": sets.folder.path, "verdicts_path": last_checks.path}
-    shared = settings.model_copy(update=kept)
+    data = settings.data or Path(tempfile.gettempdir(), f"pullback-{secrets.token_hex(8)}")
+    size = settings.parameters_mb * MB
+    of_key = size // 2 if settings.keys_file else size
+    sets = ParameterSets(data / "parameters", total=size, of_key=of_key, memory=size)
+    provenance = Provenance(registry)
+    shared = settings.model_copy(update={"data": data})
     changing = frozenset(sources.changed() if sources else ())
     setup, forks = Setup(shared, sources, changing, processes=settings.processes), Forks(checks)
     pool = _check_pool(setup, forks) if has_checks else None
@@ -128,20 +126,18 @@ def build(
         settings.max_elements,
         settings.deadline_s,
         settings.checks_s,
-        settings.check_op_s,
-        settings.check_work,
         metrics.counters if metrics else CounterTable().of if settings.otel else not_recorded,
+        GraphFolder(data / "graphs", KEPT),
+        sets,
+        Verdicts(LastChecks(data / "verdicts"), provenance, are_required=settings.require_verdict is not None),
         lifecycle,
         CheckLimiter(settings.checks),
         pool,
         forks,
         setup,
-        graph_folder,
-        sets,
         # Another worker may get the next request, and would not know the id.
         linearizations=Linearizations(settings.linearizations_mb * MB // settings.workers),
         provenance=provenance,
-        verdicts=Verdicts(last_checks, provenance, are_required=settings.require_verdict is not None),
     )
     return engine, metrics
 
@@ -169,13 +165,17 @@ async def running(engine: Engine, metrics: Metrics | None, settings: Settings) -
         if engine.check_pool:
             engine.check_pool.stop()
         await engine.forks.close()
-    engine.graph_folder.close()
-    engine.sets.folder.close()
-    engine.verdicts.checks.close()
+    remove_temporary(engine, settings)
     forbid_tracing(())
     engine.scheduler.stop()
     # A worker process ends without the functions that the interpreter calls at its exit.
     STDERR.flush()
+
+
+def remove_temporary(engine: Engine, settings: Settings) -> None:
+    """Remove what clients have left behind, unless the settings name a folder for it."""
+    if settings.data is None and engine.setup and engine.setup.settings.data:
+        shutil.rmtree(engine.setup.settings.data, ignore_errors=True)
 
 
 def _check_pool(setup: Setup, forks: Forks) -> CheckPool:
@@ -183,7 +183,7 @@ def _check_pool(setup: Setup, forks: Forks) -> CheckPool:
     settings = setup.settings
     alone = {"check_processes": 0, "metrics": False, "keys_file": None, "tls_cert": None, "tls_key": None, "jobs": 0}
     own = replace(setup, settings=settings.model_copy(update=alone))
-    return CheckPool(own, settings.check_processes, settings.check_memory_mb, forks)
+    return CheckPool(own, settings.check_processes, settings.process_memory_mb, forks)
 
 
 def _registry(settings: Settings, ops: Callable[[Settings], Registry]) -> Registry:

@@ -83,7 +83,10 @@ def need_unchanged(setup: Setup) -> None:
     if changed := [name for name in now if is_code(name) and name not in setup.changing]:
         log.error("checks and jobs need a restart of the service: files have changed since: %s", ", ".join(changed))
         STDERR.flush()
-        raise CannotStart("files have changed since the service read them, which its log names; restart the service")
+        raise CannotStart(
+            "files have changed since the service read them, which its log names; restart the service, or start it "
+            "with pullback serve --reload (PULLBACK_RELOAD=1), which serves pages anew when they are saved"
+        )
 
 
 def _for_terminal(record: logging.LogRecord) -> bool:

@@ -11,12 +11,12 @@ from app.errors import DeadlinePassed
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.pace import in_order
-from app.gradcheck.report import DEADLINE, Report, Step
+from app.gradcheck.report import DEADLINE, LESS, Report, Step
 from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
 
-OP_BUDGET = "raise PULLBACK_CHECK_OP_S, or request fewer checks, modes or dtypes"
-BUDGET = "raise budget_s (--seconds), or request fewer checks, modes or dtypes"
+OP_BUDGET = f"raise PULLBACK_CHECKS_S, or {LESS}"
+BUDGET = f"raise budget_s (--seconds), or {LESS}"
 
 
 class Limits(NamedTuple):

@@ -12,7 +12,7 @@ from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, 
 from app.execution.check_pool import LATE_S, CheckPool
 from app.execution.check_process import CheckProcess
 from app.execution.check_steps import OpChecks
-from app.gradcheck.report import Step
+from app.gradcheck.report import LESS, Step
 from app.runtime.forks import BROKEN, ending_of
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import Verdict
@@ -161,7 +161,7 @@ class _Run:
         ending = "a failure of its own code" if status == BROKEN else ending_of(status)
         ending = "SIGSTOP" if process.was_stopped else ending
         if process.has_outgrown:
-            cure = "raise PULLBACK_CHECK_MEMORY_MB, or request fewer checks, modes or dtypes"
+            cure = f"raise PULLBACK_PROCESS_MEMORY_MB, or {LESS}"
             self._end("error", f"the check was ended{at}, because it used more than {self.pool.memory_mb} MiB: {cure}")
         elif process.has_crashed:
             self._end("fail", f"op {op} crashed the process of the check with {ending}{at}", self._command)

@@ -58,6 +58,7 @@ class CrashFolder:
     def __init__(self, path: Path) -> None:
         """Create the folder and the one around it; raises ``OSError`` where others may write."""
         self._path, self._own = path, ""
+        path.parent.parent.mkdir(0o700, parents=True, exist_ok=True)
         for folder in (path.parent, path):
             with suppress(FileExistsError):
                 folder.mkdir(0o700)

@@ -17,21 +17,19 @@ from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_steps import Checker, CheckerInService, Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
-from app.execution.last_checks import LastChecks
 from app.execution.lifecycle import Lifecycle
-from app.execution.linearizations import Linearizations
 from app.execution.progress import note_progress
 from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
-from app.execution.sparsities import Sparsities
 from app.execution.tickets import STUCK_S
 from app.execution.verdicts import Verdicts
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
-from app.graphs.folder import GraphFolder
-from app.graphs.store import KEPT, GraphStore
-from app.stored.parameters import ParameterSets
+from app.kept.graphs import GraphFolder, GraphStore
+from app.kept.linearizations import Linearizations
+from app.kept.parameters import ParameterSets
+from app.kept.sparsities import Sparsities
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry
 
@@ -39,6 +37,9 @@ Count: TypeAlias = Callable[[str, str], Counters]
 """Returns the counters of an op and an operation."""
 
 Result = TypeVar("Result")
+
+# The part of the time of a stream of checks that one op may have.
+PART_OF_OP = 1 / 5
 
 
 class NotAtHand(Postponed):
@@ -54,9 +55,8 @@ class NotAtHand(Postponed):
 class Engine:
     """The service behind its routes.
 
-    ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks, ``check_op_s`` that of one op
-    of it. ``check_work`` limits the numbers that one numeric derivative may request from an op. ``counters`` returns
-    the counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
+    ``deadline_s`` limits the time of a request, ``checks_s`` that of a stream of checks. ``counters`` returns the
+    counters of an operation on an op. Checks run in the processes of ``check_pool``, without it on the scheduler.
     ``forks`` has their fork server, and ``setup`` is what they have in common with the processes of jobs.
     ``graph_folder`` has the posted graphs, ``sets`` the parameters that clients have put, ``verdicts`` the last
     checks, ``linearizations`` the forward passes that are kept, ``sparsities`` where derivatives have nonzeros, and
@@ -72,20 +72,18 @@ class Engine:
     max_elements: int
     deadline_s: float
     checks_s: float
-    check_op_s: float
-    check_work: int
     counters: Count
+    graph_folder: GraphFolder
+    sets: ParameterSets
+    verdicts: Verdicts
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     checks: CheckLimiter = field(default_factory=CheckLimiter)
     check_pool: CheckPool | None = None
     forks: Forks = field(default_factory=Forks)
     setup: Setup | None = None
-    graph_folder: GraphFolder = field(default_factory=lambda: GraphFolder(None, KEPT))
-    sets: ParameterSets = field(default_factory=ParameterSets)
     linearizations: Linearizations = field(default_factory=lambda: Linearizations(0))
     sparsities: Sparsities = field(default_factory=Sparsities)
     provenance: Provenance = field(default_factory=lambda: Provenance(Registry({})))
-    verdicts: Verdicts = field(default_factory=lambda: Verdicts(LastChecks(), Provenance(Registry({}))))
     after_reading: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     async def run(self, call: Call) -> Any:
@@ -134,6 +132,11 @@ class Engine:
         if self.check_pool is None:
             return CheckerInService(self.scheduler)
         return CheckerInProcesses(self.check_pool, self.registry.pages)
+
+    @property
+    def check_op_s(self) -> float:
+        """The limit of the time of the checks of one op in a stream."""
+        return self.checks_s * PART_OF_OP
 
     @property
     def checks_at_once(self) -> int:

@@ -6,6 +6,8 @@ sends it where memory runs out, and so may an operator, whatever runs.
 
 import hashlib
 import logging
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -24,11 +26,18 @@ EVERY_S = 1.0
 
 
 def crashes_of(settings: Settings) -> Path | None:
-    """Return the folder of a service: another for each address and each list of folders with ops."""
-    if settings.crashes_path is None:
+    """Return the folder of a service: another for each address and each list of folders with ops.
+
+    Without a folder of the settings, it is one that the next service at the same port finds, if there is such a port.
+    """
+    if settings.data is not None:
+        folder = settings.data / "crashes"
+    elif settings.port and not settings.reload:
+        folder = Path(tempfile.gettempdir(), f"pullback-{os.geteuid()}")
+    else:
         return None
     service = f"{settings.host} {settings.port} {settings.ops_path}"
-    return settings.crashes_path / hashlib.blake2b(service.encode(), digest_size=8).hexdigest()
+    return folder / hashlib.blake2b(service.encode(), digest_size=8).hexdigest()
 
 
 @contextmanager
@@ -45,7 +54,7 @@ def quarantine(path: Path | None, seconds: float, registry: Registry) -> Generat
         folder = CrashFolder(path)
         folder.begin()
     except OSError as error:
-        log.warning("crashes are not noted in %s (PULLBACK_CRASHES_PATH): %s", path, error.strerror or error)
+        log.warning("crashes are not noted in %s (PULLBACK_DATA): %s", path, error.strerror or error)
         yield
         return
     watch, stop = Watch(folder, seconds, registry.pages), threading.Event()

@@ -9,13 +9,25 @@ from typing import cast
 
 import httptools
 
-from app.errors import HeadTooLarge, Malformed, Overloaded, PullbackError, TargetTooLong
+from app.errors import HeadTooLarge, Malformed, Overloaded, PullbackError, TargetTooLong, clip
 from app.http.endings import ANSWERING, BODY, HEAD, IDLE, REFUSED, EndingProtocol
 from app.http.fast_path import CANDIDATE, FAST_PATH, VARYING, Candidate, FastPath, note_response
-from app.http.target import path_of
 from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
 from app.telemetry.trace_context import LISTED
+
+
+def path_of(target: bytes) -> bytes:
+    """Return the path and the query of a target that is a whole URL; raise ``Malformed`` for other targets."""
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError:
+        url = None
+    if url is None or not url.host:
+        got = clip(repr(target.decode("latin-1")), 80)
+        raise Malformed(f"expected a path that begins with '/', or a URL, as the target of the request, got {got}")
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
+
 
 HEAD_LIMIT, TARGET_LIMIT = 64 << 10, 32 << 10
 # How many connections over the limit may wait for a probe of health, and for how long.

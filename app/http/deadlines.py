@@ -19,6 +19,8 @@ TICK_S = 0.02
 WATCH_AFTER_S = 0.05
 # How often the rate at which a client reads the response is measured, and so how long it may pause.
 SEND_S = 60.0
+# The least rate, in bytes per second.
+READ_RATE = 16 << 10
 
 
 class Deadline:
@@ -49,7 +51,7 @@ class Deadline:
         self._watch: asyncio.Task[None] | None = None
         self._taken: Callable[[], int] | None = None
         self._taken_before: float = -math.inf
-        self._least = deadlines.read_rate * SEND_S
+        self._least = READ_RATE * SEND_S
         self._reason: Exception | None = None
         self._has_ended = False
         self._running = deadlines.running
@@ -125,9 +127,8 @@ class Deadline:
 class Deadlines:
     """The deadlines of the ``running`` requests of a process, checked every ``TICK_S`` while there are any."""
 
-    def __init__(self, read_rate: float = 0.0) -> None:
-        """Start with none; a client must read ``read_rate`` bytes of a response per second."""
-        self.read_rate = read_rate
+    def __init__(self) -> None:
+        """Start with none."""
         self.running: set[Deadline] = set()
         self.is_ticking = False
 

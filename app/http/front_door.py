@@ -18,7 +18,7 @@ from app.http.origins import Origins
 from app.http.problems import FAULT
 from app.http.request import REQUEST, Defer, Request
 from app.http.route import RawRoute, label
-from app.settings import KB, MB, Settings
+from app.settings import MB, Settings
 from app.telemetry.accounts import Account
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import CURRENT
@@ -56,7 +56,7 @@ class FrontDoor:
         self._app, self._log, self._lifecycle, self._counters = app, log, lifecycle, counters
         self._budget, self._origins, self._keys, self._routes = budget, origins, keys, tuple(routes)
         self._defer = defer
-        self._deadlines, self._deadline_s = Deadlines(settings.read_kb_s * KB), settings.deadline_s
+        self._deadlines, self._deadline_s = Deadlines(), settings.deadline_s
         self._json_limit = min(settings.max_json_mb * MB, budget.limit)
         self._binary_limit = min(settings.max_body_mb * MB, budget.limit)
 

@@ -13,8 +13,8 @@ import orjson
 
 from app.errors import OpFailed, Overloaded, TooManyRequests
 from app.jobs.processes import Died, JobProcesses
-from app.jobs.records import Answer, Claim, JobRequest, Progress, State
-from app.jobs.store import JobStore
+from app.kept.job_records import Answer, Claim, JobRequest, Progress, State
+from app.kept.job_store import JobStore
 
 log = logging.getLogger("pullback")
 

@@ -10,7 +10,7 @@ from app.execution import check_messages
 from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
 from app.execution.check_pool import LATE_S, Forks
 from app.execution.check_process import CheckProcess
-from app.jobs.records import Answer, Claim, Progress
+from app.kept.job_records import Answer, Claim, Progress
 from app.runtime.forks import BROKEN, ending_of
 
 log = logging.getLogger("pullback")
@@ -116,7 +116,7 @@ class JobProcesses:
     def _death(self, process: CheckProcess, status: int | None) -> Exception:
         at = f" in {process.evaluation}" if process.evaluation else ""
         if process.has_outgrown:
-            cure = "raise PULLBACK_JOB_MEMORY_MB, or request less"
+            cure = "raise PULLBACK_PROCESS_MEMORY_MB, or request less"
             return OpFailed(f"the job used more than {self._memory_mb} MiB{at}: {cure}")
         ending = (
             "SIGSTOP" if process.was_stopped else "a failure of its own code" if status == BROKEN else ending_of(status)

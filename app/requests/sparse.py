@@ -12,7 +12,7 @@ from app.autodiff.sparsity import Pattern, Sparsity, by_rows, covered
 from app.autodiff.sparsity_search import FEW, find, find_in_all_branches
 from app.errors import Entry, Gone, OpFailed, Unprocessable, wrong
 from app.execution.calls import Steps
-from app.execution.sparsities import Sparsities
+from app.kept.sparsities import Sparsities
 from app.requests.plans import Fields, Plan
 from app.runtime.cancellation import Checkpoint
 
@@ -30,7 +30,7 @@ class SparsityOf:
 
     def keep(self, matrix: Matrix, sparsity: Sparsity) -> str | None:
         """Keep a sparsity of a matrix, and return its id, ``None`` if there is no room."""
-        if self.kept.last(self.key, matrix.use) is sparsity or self.kept.keep(sparsity, self.key, matrix.use):
+        if self.kept.last(self.key, matrix.use) is sparsity or self.kept.add(sparsity, self.key, matrix.use):
             return sparsity.pattern.digest
         return None
 

@@ -5,20 +5,42 @@ it. Eager mode has only tapes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from types import TracebackType
 from typing import Self, TypeAlias
 
 import tensorflow as tf
 
+# Private, because the kernel has no public function.
+from tensorflow.compiler.tf2xla.ops.gen_xla_ops import xla_dynamic_update_slice
+
 # Private, because the public API registers gradients and never removes them.
 from tensorflow.python.framework.ops import gradient_registry
 
 from app.errors import PullbackError
-from app.runtime import cancellation, slice_gradient, vectorization
+from app.runtime import cancellation, vectorization
 from app.runtime.repairs.dense_cotangents import CUSTOM_GRADIENT
 from ops import Tensor
 from pullback.ops._rules import dense
+
+
+@cache
+def _register_slice_gradient() -> None:
+    """Register the gradient of ``tf.slice`` and ``tf.concat`` under XLA, once in a process, unless a page has.
+
+    TensorFlow 2.21 computes their gradients there by this kernel, and registers none of it.
+    """
+    with suppress(KeyError):
+        tf.RegisterGradient("XlaDynamicUpdateSlice")(_slice_gradient)
+
+
+def _slice_gradient(op: tf.Operation, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+    """Return dx, which is dy outside of the part that is replaced, and the part of dy that belongs to it."""
+    _, part, begin = op.inputs
+    dx = xla_dynamic_update_slice(dy, tf.zeros_like(part), begin)
+    return dx, tf.slice(dy, begin, tf.shape(part, begin.dtype)), None
+
 
 _ATTRIBUTE = "_gradient_op_type"
 
@@ -35,7 +57,7 @@ class Tapes:
 
     def __init__(self, orders: int) -> None:
         """Prepare ``orders`` tapes."""
-        slice_gradient.register()
+        _register_slice_gradient()
         self._tapes = [tf.GradientTape(persistent=True, watch_accessed_variables=False) for _ in range(orders)]
 
     def __enter__(self) -> Self:
@@ -85,7 +107,7 @@ class Graph:
 
     def pullback(self, ys: Sequence[Tensor], xs: Sequence[Tensor]) -> Pullback:
         """Return the pullback through the current graph."""
-        slice_gradient.register()
+        _register_slice_gradient()
         # Sums of two terms: the kernel that sums more begins with whichever input's memory it may reuse, which depends
         # on the order in which threads happen to finish, and so do the last bits.
         method = tf.AggregationMethod.EXPERIMENTAL_TREE

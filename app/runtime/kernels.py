@@ -136,6 +136,8 @@ SIZES = {
 }
 # Their results follow from shapes, whatever the values are.
 OF_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
+# Running sums along the axis that their second input is.
+ALONG_AXIS = frozenset(["Cumprod", "Cumsum"])
 # What calls another graph, which is in the library of the graph.
 CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient"])
 LOOPS = frozenset(["StatelessWhile", "While"])

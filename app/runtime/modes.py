@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.cut_traces import Cut
 from app.runtime.functions import Bounded, Function, unoptimized
 from app.runtime.journal import JOURNAL, Describable
+from app.runtime.kernels import nodes_of
 from app.runtime.page_state import (
     capture_fault,
     is_capture_fault,
@@ -215,6 +216,11 @@ class Trace:
     def graph_def(self) -> Any:
         """The graph, with its functions, as TensorFlow's ``GraphDef``; not in mode v1."""
         return self.graph.as_graph_def()
+
+    @cached_property
+    def kernels(self) -> frozenset[str]:
+        """The types of the operations of the graph and of those that it calls; not in mode v1."""
+        return frozenset(node.op for node in nodes_of(self.graph_def))
 
     def within_graph(self, leaves: Sequence[Tensor]) -> dict[Key, Tensor]:
         """Return the results that are not missing, for tensors of a graph that is being built; not in mode v1."""

@@ -118,7 +118,7 @@ def _own_dtype(value: Any) -> str | None:
 def refuse_cast(name: Any, target: DType, loc: Loc) -> None:
     """Raise ``Unprocessable`` for a typed tensor at ``loc`` unless ``name`` is the name of the target dtype."""
     if name != target.name:
-        got = casting.describe(name)
+        got = casting.describe(name).removeprefix("the string ")
         raise wrong((*loc, "dtype"), "typed tensors are not cast", expected=f'"{target.name}"', got=got)
 
 

@@ -14,7 +14,7 @@ from app.settings import Settings
 @asynccontextmanager
 async def running(**settings: Any) -> AsyncGenerator[ASGIApp]:
     """Run an application without warm-up, with these settings, for the duration of this block."""
-    app, started, ended = create_app(Settings(warm_up=False, **settings)), asyncio.Event(), asyncio.Event()
+    app, started, ended = create_app(Settings(port=0, warm_up=False, **settings)), asyncio.Event(), asyncio.Event()
 
     async def receive():
         if started.is_set():

@@ -119,7 +119,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checking(start_for_module: Start, folder: Path) -> Service:
-    settings = {"OPS_PATH": str(folder), "CHECK_PROCESSES": "1", "CHECK_MEMORY_MB": str(LIMIT_MB)}
+    settings = {"OPS_PATH": str(folder), "CHECK_PROCESSES": "1", "PROCESS_MEMORY_MB": str(LIMIT_MB)}
     one = start_for_module(**settings).wait_until_ready()
     with one.client() as client:
         assert check(client, "square")["verdict"] == "pass"
@@ -213,7 +213,7 @@ def test_a_killed_process_is_no_fault_of_the_op(checking: Service, client: httpx
 
 def test_memory_is_bounded(client: httpx.Client) -> None:
     found = the(check(client, "fill"), "error")
-    assert f"more than {LIMIT_MB} MiB: raise PULLBACK_CHECK_MEMORY_MB" in found["sentence"]
+    assert f"more than {LIMIT_MB} MiB: raise PULLBACK_PROCESS_MEMORY_MB" in found["sentence"]
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
 
 
@@ -302,6 +302,7 @@ def test_other_ops_than_those_of_the_service_are_not_checked(
     finally:
         page.write_text(text)
     assert "files have changed since the service read them" in detail
+    assert "pullback serve --reload" in detail
     checking.log_with(str(page))
     assert check(client, "square", checks=["contract"])["verdict"] == "pass"
 

@@ -28,7 +28,7 @@ def settings(tmp_path):
     (ops / PAGE.name).write_text(PAGE.read_text())
     # An op whose page is newer than its crash is another one.
     os.utime(ops / PAGE.name, (0, 0))
-    return {"OPS_PATH": str(ops), "CRASHES_PATH": str(tmp_path / "crashes"), "CHECK_PROCESSES": "0"}
+    return {"OPS_PATH": str(ops), "DATA": str(tmp_path / "data"), "CHECK_PROCESSES": "0"}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def until(condition) -> None:
 
 
 def refused_files(settings) -> list[Path]:
-    return [*Path(settings["CRASHES_PATH"]).glob("*/*.crashed")]
+    return [*Path(settings["DATA"]).glob("crashes/*/*.crashed")]
 
 
 def test_an_op_that_crashed_its_process_does_not_run(start, settings):
@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_blames_no_op(start, settings, number):
 
 def test_hostile_files_stop_no_service(start, settings):
     first = start()
-    [folder] = Path(settings["CRASHES_PATH"]).iterdir()
+    [folder] = Path(settings["DATA"], "crashes").iterdir()
     first.process.kill()
     first.wait()
     os.mkfifo(folder / "1-a.process")
@@ -146,8 +146,8 @@ def test_hostile_files_stop_no_service(start, settings):
 
 
 def test_a_folder_that_others_may_write_is_not_used(start, settings):
-    folder = Path(settings["CRASHES_PATH"])
-    folder.mkdir()
+    folder = Path(settings["DATA"], "crashes")
+    folder.mkdir(parents=True)
     folder.chmod(0o777)
     service = start()
     assert service.log_with("crashes are not noted in")
@@ -156,5 +156,5 @@ def test_a_folder_that_others_may_write_is_not_used(start, settings):
 
 def test_nothing_is_noted_without_a_quarantine(start, settings):
     crash(start(QUARANTINE_S="0"))
-    assert not Path(settings["CRASHES_PATH"]).exists()
+    assert not Path(settings["DATA"], "crashes").exists()
     assert post(start(QUARANTINE_S="0"), PATH, WHOLE).status_code == 200

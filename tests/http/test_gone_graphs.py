@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.graphs.graph_op import GraphOp
-from app.graphs.store import KEPT
+from app.kept.graphs import KEPT
 from ops import MODES
 from tests.conftest import Serve
 

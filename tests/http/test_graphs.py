@@ -103,13 +103,13 @@ def test_outputs_keep_their_order_in_every_protocol(serve: Serve, tmp_path: Path
     document = {**of_one(*nodes), "outputs": outputs}
     (tmp_path / "curve.graph.json").write_text(json.dumps(document))
     folder, vector = str(tmp_path / "posted"), {"input": [[3.0]], "config": {"shape": [1]}}
-    with serve(GRAPHS_PATH=folder, OPS_PATH=str(tmp_path)).client() as client:
+    with serve(DATA=folder, OPS_PATH=str(tmp_path)).client() as client:
         posted = client.post("/v1/graphs", json=document).json()
         name = posted["name"]
         assert [slot["name"] for slot in posted["outputs"]] == list(outputs)
         assert client.put(f"/v1/graphs/{name}", json=document).status_code == 200
     # Another process reads the document from the folder.
-    with serve(GRAPHS_PATH=folder, OPS_PATH=str(tmp_path)).client() as client:
+    with serve(DATA=folder, OPS_PATH=str(tmp_path)).client() as client:
         assert list(client.get(f"/v1/graphs/{name}").json()["outputs"]) == list(outputs)
         for each in (name, "curve"):
             assert list(ask(client, each, "forward", inputs={"x": [3.0]})["outputs"]) == list(outputs)

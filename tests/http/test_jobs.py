@@ -33,7 +33,7 @@ def jobs(start_for_session: Any, plugin_folders: str, tmp_path_factory: pytest.T
     """A client of a service with jobs, in a folder that it did not make, and with an op that crashes."""
     path = tmp_path_factory.mktemp("jobs")
     folders = os.pathsep.join((plugin_folders, str(CRASHING)))
-    service = start_for_session(OPS_PATH=folders, JOBS_PATH=str(path), JOB_MEMORY_MB="8192").wait_until_ready()
+    service = start_for_session(OPS_PATH=folders, DATA=str(path), PROCESS_MEMORY_MB="8192").wait_until_ready()
     with service.client() as client:
         yield client
 
@@ -278,7 +278,7 @@ def test_a_long_job_gives_way_to_another_key(start: Any, tmp_path: Path):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_jobs_survive_the_end_of_the_service(start: Any, tmp_path: Path, workers: str):
-    settings = {"JOBS_PATH": str(tmp_path / "jobs"), "WORKERS": workers, "DRAIN_S": "0"}
+    settings = {"DATA": str(tmp_path / "data"), "WORKERS": workers, "DRAIN_S": "0"}
     settings["OPS_PATH"] = str(Path(__file__).parent / "plugins")
     service = start(**settings).wait_until_ready()
     with service.client() as client, ThreadPoolExecutor(4) as threads:

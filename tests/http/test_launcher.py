@@ -103,10 +103,9 @@ def test_a_port_in_use_is_one_line_and_exit_1(launch):
         port = taken.getsockname()[1]
         one = launch(PORT=str(port))
         assert one.wait() == 1
-    assert (
-        one.log()
-        == f"pullback: cannot listen on 127.0.0.1:{port} (PULLBACK_HOST, PULLBACK_PORT): Address already in use\n"
-    )
+    where = f"127.0.0.1:{port} (PULLBACK_HOST, PULLBACK_PORT)"
+    why = "another process listens there, or one that was stopped still answers its last requests (PULLBACK_GRACE_S)"
+    assert one.log() == f"pullback: cannot listen on {where}: Address already in use: {why}\n"
 
 
 def test_an_invalid_host_is_one_line_and_exit_1(launch):

@@ -61,7 +61,7 @@ def test_an_op_that_is_not_built_is_listed_with_its_cure(mistaken) -> None:
     listed = {op["name"]: op for op in mistaken.get("/v1/ops").json()["ops"]}
     assert not listed["not_built"]["available"]
     assert listed["relu"]["available"]
-    reason = "build/not_built.so is missing; run make native"
+    reason = "build/not_built.so is missing; run pullback native"
     assert reason in listed["not_built"]["reason"]
     assert mistaken.get("/health/ready").json()["unavailable"][0]["op"] == "not_built"
     assert reason in problem(post(mistaken, "not_built", "forward", inputs={"x": X}), 404)["detail"]

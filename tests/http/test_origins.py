@@ -309,8 +309,9 @@ def test_malformed_requests_get_no_guessed_type_either(service: Any):
         assert b"\r\nx-content-type-options: nosniff\r\n" in sock.recv(1000)
 
 
-def test_the_policy_of_the_page_allows_its_own_script_alone(client: Any):
-    page = client.get("/docs")
+@pytest.mark.parametrize("path", ["/docs", "/explore"])
+def test_the_policy_of_a_page_allows_its_own_script_alone(client: Any, path: str):
+    page = client.get(path)
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
     scripts = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]

@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(folder: Path, **more: str) -> dict[str, str]:
-    own = {"OPS_PATH": str(folder.with_name("ops")), "PARAMETERS_PATH": str(folder), "PARAMETERS_MB": "1"}
+    own = {"OPS_PATH": str(folder.with_name("ops")), "DATA": str(folder.parent), "PARAMETERS_MB": "1"}
     return {**own, **more}
 
 

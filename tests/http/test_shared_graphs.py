@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.graphs.store import KEPT
+from app.kept.graphs import KEPT
 from app.runtime import trace_room, traces
 from pullback.keys import line_for
 from tests.conftest import Serve, Start
@@ -56,7 +56,7 @@ def gradient_of(number: int) -> Any:
 
 @pytest.mark.slow
 def test_workers_and_services_share_a_folder(start: Start, keys: str, tmp_path: Path) -> None:
-    settings = {"GRAPHS_PATH": str(tmp_path / "graphs"), "KEYS_FILE": keys}
+    settings = {"DATA": str(tmp_path / "data"), "KEYS_FILE": keys}
     two, other = start(WORKERS="2", **settings), start(**settings)
     with two.wait_until_ready().client() as client:
         name = post(client, 2, ALICE)

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S, PAUSE_S
 from tests.threaded_service import ThreadedService
 
 # The rate is measured every so often, and so small an answer, of 16 MB, takes several periods.
-PERIOD_S, RATE_KB_S = 0.5, 1024
+PERIOD_S, RATE = 0.5, 1 << 20
 COUNT, PIECE = 2000, 1 << 16
 
 
@@ -20,7 +20,8 @@ COUNT, PIECE = 2000, 1 << 16
 def one(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> ThreadedService:
     monkeypatch.setattr(deadlines, "SEND_S", PERIOD_S)
     monkeypatch.setattr(transport, "REST_S", PERIOD_S)
-    return serve(READ_KB_S=str(RATE_KB_S), PROTOCOLS="")
+    monkeypatch.setattr(deadlines, "READ_RATE", RATE)
+    return serve(PROTOCOLS="")
 
 
 def connected(one: ThreadedService) -> socket.socket:

@@ -1,5 +1,7 @@
 """TLS: the same answers as without, and one line in place of a traceback when the certificate cannot be used."""
 
+import json
+import os
 import ssl
 import subprocess
 from pathlib import Path
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import pullback
+from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S
 
 SQUARE = "/v1/ops/square/forward"
@@ -39,6 +42,16 @@ def client(secured, certificate):
     context = ssl.create_default_context(cafile=str(certificate[0]))
     with httpx.Client(base_url=secured.url, verify=context, timeout=PATIENCE_S, trust_env=False) as one:
         yield one
+
+
+def test_the_line_at_the_start_works_with_a_key(start, certificate, tmp_path):
+    (tmp_path / "keys").write_text(line_for("alice", key := new_key()))
+    cert, secret = certificate
+    service = start(TLS_CERT=str(cert), TLS_KEY=str(secret), KEYS_FILE=str(tmp_path / "keys")).wait_until_ready()
+    command = (service.printed[1:] or [service.line()])[0].removeprefix("Try: ")
+    environment = {**os.environ, "PULLBACK_KEY": key}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["outputs"]["y"]["data"][1] == 100
 
 
 def test_requests_are_answered(secured, client):

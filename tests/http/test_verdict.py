@@ -48,12 +48,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def settings(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Those of services that share their verdicts, after a check of the op by another one."""
-    return {"OPS_PATH": str(folder), "VERDICTS_PATH": str(tmp_path_factory.mktemp("verdicts") / "last")}
+    return {"OPS_PATH": str(folder), "DATA": str(tmp_path_factory.mktemp("data"))}
 
 
 @pytest.fixture(scope="module")
 def client(serve_for_module: Any, settings: dict[str, str]) -> Iterator[httpx.Client]:
-    with serve_for_module(**settings).client() as one:
+    # The services of a folder answer the jobs of all.
+    with serve_for_module(**settings, JOBS="0").client() as one:
         yield one
 
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,13 +13,13 @@ from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.padded_numbers import PaddedNumbers
 from app.execution import batching, warmup
+from app.execution.assembly import build
 from app.execution.batching import Batches
 from app.execution.engine import Engine
 from app.execution.scheduler import Scheduler
 from app.runtime import traces
 from app.runtime.cancellation import Checkpoint
-from app.runtime.devices import devices
-from app.telemetry.counters import not_recorded
+from app.settings import Settings
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.native_client import ask
@@ -72,9 +73,8 @@ def during_warm_up(test: Callable[[Engine, Task], Awaitable[object]], waiting: i
     async def run() -> None:
         scheduler = Scheduler(waiting)
         shared = Batches(scheduler, waiting)
-        engine = Engine(
-            Registry(OPS), scheduler, shared, devices(), "cpu", 1 << 22, 60.0, 60.0, 60.0, 1 << 24, not_recorded
-        )
+        engine, _ = build(Settings(check_processes=0, jobs=0, metrics=False), lambda settings: Registry(OPS))
+        engine = replace(engine, scheduler=scheduler, batches=shared)
         scheduler.start()
         try:
             async with warmup.warm_up(engine) as task:

@@ -16,8 +16,7 @@ from app.autodiff.point import Point
 from app.errors import Unprocessable
 from app.runtime import traces
 from app.runtime.cut_traces import JOINED
-from app.runtime.residuals import Residuals, using
-from app.runtime.tensor_sizes import size_of
+from app.runtime.residuals import Residuals, size_of, using
 from app.tensors.json import decode
 from ops import Array, Op, discover
 from tests.http.native_client import OF_EACH_KIND

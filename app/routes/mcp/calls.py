@@ -1,6 +1,7 @@
 """The calls of the tools: each becomes the request of a native route, which is read, run and limited as such."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from app.errors import near, wrong
+from app.errors import clip, near, wrong
 from app.execution.calls import Call
 from app.execution.engine import Engine
 from app.http.keys import need_scope
@@ -20,16 +21,59 @@ from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.mcp.contracts import contract_of, page_of
 from app.routes.mcp.messages import Document, Envelope
-from app.routes.mcp.summaries import result_of, tensors_document
+from app.routes.mcp.summaries import fitting, result_of, tensors_document
 from app.routes.mcp.tools import KINDS, TOOLS
-from app.routes.mcp.verdicts import verdict_document
 from app.routes.native.catalogue import Listing
 from app.routes.native.checks import CheckHandler
 from app.routes.native.derivatives import FORMATS, Format, OperationHandler
+from app.routes.native.nonfinite import spell_nonfinite
 from app.routes.protocol import described, find_op
 from app.tensors.casting import describe
 from app.tensors.layouts import Encoding
 from app.tensors.strict_json import Body
+
+# What was checked, with what, and how much.
+SETTING = ("origin", "modes", "devices", "seed", "points", "evaluations", "seconds")
+# The findings that are shown, the worst first; those that pass are only counted.
+ORDER = ("fail", "error", "inconclusive")
+# How many findings are shown, and how much of a sentence, until the document is short enough.
+SHOWN = ((10, 600), (5, 400), (3, 200), (1, 100))
+
+
+def verdict_document(report: Mapping[str, Any], rest: Mapping[str, Any]) -> bytes:
+    """Return the document with the verdict of a report; ``rest`` says how to get all of it."""
+    entries: list[Mapping[str, Any]] = [*report["checks"]]
+    bad = [entry for kind in ORDER for entry in entries if entry["verdict"] == kind]
+    notes = [entry for entry in entries if entry["note"] and entry["verdict"] not in ORDER]
+
+    def document(level: tuple[int, int]) -> dict[str, Any]:
+        most, length = level
+        shown = [_finding(entry, length) for entry in (*bad, *notes)[:most]]
+        return spell_nonfinite(
+            {
+                "op": report["op"],
+                "verdict": report["verdict"],
+                "sentence": clip(report["sentence"], 600),
+                "counts": Counter(entry["verdict"] for entry in entries),
+                "unfinished": report["unfinished"],
+                "findings": shown,
+                "left_off": len(bad) + len(notes) - len(shown),
+                **{name: report[name] for name in SETTING},
+                "whole": rest,
+            }
+        )
+
+    return fitting(SHOWN, document)
+
+
+def _finding(entry: Mapping[str, Any], length: int) -> dict[str, Any]:
+    names = ("check", "verdict", "order", "output", "input", "mode", "dtype")
+    finding = {name: entry[name] for name in names if entry.get(name) is not None}
+    finding["sentence"] = clip(entry["sentence"], length)
+    # A part of a command would be another one.
+    command = entry["reproduce"]
+    return finding | ({"reproduce": command} if command and len(command) <= length else {})
+
 
 # The most bytes of a native request that a result repeats.
 MAX_REPEATED = 1000

@@ -190,7 +190,6 @@ def options_of(engine: Engine, request: CheckRequest | ChecksRequest) -> Options
         seed=request.seed,
         absolute=request.tolerances.absolute,
         relative=request.tolerances.relative,
-        work=engine.check_work,
         max_elements=engine.max_elements,
         strict_claims=request.strict_claims,
     )

@@ -7,8 +7,8 @@ from fastapi import Path
 from pydantic import BaseModel
 
 from app.autodiff.derived import DEEPEST, DERIVATIONS
-from app.graphs import store
 from app.http.route import Find, RawRoute
+from app.kept.graphs import NAME
 from app.requests.negotiation import JSON
 from app.requests.tensor_schemas import ref
 from app.tensors.safetensors import MEDIA_TYPE
@@ -40,7 +40,7 @@ def op_name(ops: Sequence[str], *, accepts_derived: bool = True) -> Any:
 
     Ops that are derived from these have it too, unless they are excluded.
     """
-    names = "|".join([*ops, store.NAME.pattern])
+    names = "|".join([*ops, NAME.pattern])
     derived = rf"(\.({'|'.join(DERIVATIONS)})){{0,{DEEPEST}}}" if accepts_derived else ""
     return Annotated[str, Path(pattern=f"^({names}){derived}$", openapi_examples=_examples(EXAMPLE)["examples"])]
 

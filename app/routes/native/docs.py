@@ -58,13 +58,15 @@ def _always(response: Callable[[], Response]) -> Callable[[], Awaitable[Response
 
 
 def policy(page: bytes) -> str:
-    """Return the content security policy of a page: its inline scripts are allowed by their hashes.
-
-    Swagger UI sets styles inline, and has its icons in ``data:`` URLs.
-    """
-    digests = [base64.b64encode(hashlib.sha256(script).digest()) for script in INLINE_SCRIPT.findall(page)]
-    scripts = " ".join(["'self'", *(f"'sha256-{digest.decode()}'" for digest in digests)])
+    """Return the content security policy of the page. Swagger UI sets styles inline, and has its icons in ``data:``."""
+    scripts = script_sources(page)
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+
+
+def script_sources(page: bytes) -> str:
+    """Return what a page may run: the files of this service, and its own inline scripts, by their hashes."""
+    digests = [base64.b64encode(hashlib.sha256(script).digest()) for script in INLINE_SCRIPT.findall(page)]
+    return " ".join(["'self'", *(f"'sha256-{digest.decode()}'" for digest in digests)])

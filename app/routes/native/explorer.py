@@ -18,6 +18,7 @@ import app
 from app.errors import NotFound
 from app.http.route import PageRoute
 from app.requests.negotiation import JSON, accepted
+from app.routes.native.docs import script_sources
 
 FOLDER = Path(app.__file__).with_name("explorer")
 PAGE = "explorer.html"
@@ -29,9 +30,11 @@ LINKS = {
     "health": "/health/ready",
 }
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src {}; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# It is a part of the page, because it sees to the other files of the page.
+LOADING = "js/loading.js"
 # The path of the files in the page; they are served below it under their version, so that a browser asks for each once.
 STATIC = "/explore/static/"
 KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
@@ -59,7 +62,8 @@ class File:
         """Return the response to a request, with ``more`` headers, and without the content if the client has it."""
         headers = {**HEADERS, "ETag": self.tag, **(more or {})}
         if self.media_type == "text/html":
-            headers |= {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"}
+            policy = POLICY.format(script_sources(self.content))
+            headers |= {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
         known = request.headers.get("if-none-match", "").replace("W/", "")
         if self.tag in map(str.strip, known.split(",")):
             return Response(status_code=304, headers=headers)
@@ -83,6 +87,8 @@ class Files:
         paths = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".ts")
         contents = {str(path.relative_to(FOLDER)): path.read_bytes() for path in paths}
         version = hashlib.sha256(b"".join(contents.values())).hexdigest()[:16]
+        link, script = f'<script src="{STATIC}{LOADING}"></script>'.encode(), contents[LOADING]
+        contents[PAGE] = contents[PAGE].replace(link, b"<script>" + script + b"</script>")
         contents[PAGE] = contents[PAGE].replace(STATIC.encode(), f"{STATIC}{version}/".encode())
         return cls({path: File.of(path, content) for path, content in contents.items()}, version)
 

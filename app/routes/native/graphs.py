@@ -8,12 +8,12 @@ from fastapi import Request as HttpRequest
 
 from app.errors import NotFound, wrong
 from app.execution.engine import Engine
-from app.graphs import store
 from app.graphs.document import MAX_DOCUMENT, PREFIX, GraphDocument
 from app.graphs.graph_op import GraphOp
 from app.graphs.installed import OP_NAME
 from app.http.request import REQUEST, Request
 from app.http.route import PageRoute, RawRoute, admit, always
+from app.kept.graphs import NAME
 from app.requests.answering import Reply, send_reply
 from app.requests.negotiation import JSON, accepted, content_type
 from app.routes.native.catalogue import contract_text
@@ -31,8 +31,8 @@ EXAMPLE = {
     "outputs": {"y": "loss"},
 }
 ALL, ONE = "/v1/graphs", "/v1/graphs/{name}"
-GraphName = Annotated[str, Path(pattern=f"^{store.NAME.pattern}$")]
-KnownName = Annotated[str, Path(pattern=f"^({store.NAME.pattern}|{OP_NAME.pattern})$")]
+GraphName = Annotated[str, Path(pattern=f"^{NAME.pattern}$")]
+KnownName = Annotated[str, Path(pattern=f"^({NAME.pattern}|{OP_NAME.pattern})$")]
 
 
 def graphs(engine: Engine) -> APIRouter:

@@ -14,7 +14,7 @@ from app.execution.engine import Engine
 from app.http.request import REQUEST, Defer, Request
 from app.http.route import PageRoute, RawRoute, always
 from app.jobs.line import JobLine
-from app.jobs.records import KEY_HEADER, MOST_KEY, JobRequest, State
+from app.kept.job_records import KEY_HEADER, MOST_KEY, JobRequest, State
 from app.requests.answering import PIECE, Reply, send_reply
 from app.routes.native.linearizations import REPLICA
 from app.routes.protocol import document_reply

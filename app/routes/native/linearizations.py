@@ -17,9 +17,10 @@ from app.autodiff.linearization import NO_ROOM, Linearization, Product, lineariz
 from app.autodiff.point import Arrays
 from app.execution.calls import Call
 from app.execution.engine import Engine
-from app.execution.linearizations import OVERHEAD, Held, Linearizations
 from app.http.request import Request
 from app.http.route import RawRoute, always
+from app.kept.linearizations import OVERHEAD, Linearizations
+from app.kept.memory import Held
 from app.requests import answers, models
 from app.requests.answering import Reply, send_reply
 from app.requests.brief import Reading
@@ -182,9 +183,9 @@ class LinearizeHandler(FormatsHandler):
             point = bind_inputs(plan.spec, fields["inputs"], decode)
         store = self.engine.linearizations
 
-        def work(checkpoint: Checkpoint) -> tuple[Held, Linearization, str]:
+        def work(checkpoint: Checkpoint) -> tuple[Held[Linearization], Linearization, str]:
             del checkpoint
-            held = store.begin(self.op, request.key)
+            held = store.begin(request.key)
             try:
                 own, why_not = linearize(point, plan.wrt, partial(store.reserve, held))
                 size = OVERHEAD + _bytes(point.inputs) + _bytes(own.outputs)
@@ -199,7 +200,7 @@ class LinearizeHandler(FormatsHandler):
                 store.keep(held, own)
             return held, own, why_not
 
-        def write(result: tuple[Held, Linearization, str]) -> Reply:
+        def write(result: tuple[Held[Linearization], Linearization, str]) -> Reply:
             held, own, why_not = result
             others = {"linearization": None, "reason": why_not} if why_not else {"linearization": _about(held)}
             reply = target.write({"outputs": _outputs(own)}, plan.request.encoding, others)
@@ -216,9 +217,9 @@ class ProductHandler(FormatsHandler):
 
     def call(self, source: Format, target: Format, request: Request, body: Body) -> Call:
         """Return the call of a request."""
-        held, own = self.engine.linearizations.get(request.scope["path_params"]["id"], request.key)
+        _, own = self.engine.linearizations.get(request.scope["path_params"]["id"], request.key)
         kind, spec = self.kind, own.point.spec
-        with Reading(held.op, f"linearization {kind.name}", len(body)):
+        with Reading(own.point.op, f"linearization {kind.name}", len(body)):
             fields = source.read(body, request.parse)
             wanted = validated(fields, kind.request)
             given: Given = {
@@ -236,7 +237,7 @@ class ProductHandler(FormatsHandler):
             reply = target.write({kind.field: result}, wanted.encoding, {})
             return reply._replace(headers=(RECOMPUTED,)) if product.is_recomputed else reply
 
-        return Call(held.op.owner, spec, work, True, write, self.counters)
+        return Call(own.point.op.owner, spec, work, True, write, self.counters)
 
 
 async def _get(engine: Engine, request: Request) -> None:
@@ -245,7 +246,9 @@ async def _get(engine: Engine, request: Request) -> None:
     held, own = engine.linearizations.get(request.scope["path_params"]["id"], request.key)
     others = {"linearization": _about(held)}
     work = partial(target.write, {"outputs": _outputs(own)}, "nested", others)
-    await send_reply(await engine.describe(work, held.op.owner + request.owner_suffix, request.deadline.at), request)
+    await send_reply(
+        await engine.describe(work, own.point.op.owner + request.owner_suffix, request.deadline.at), request
+    )
 
 
 async def _renew(store: Linearizations, request: Request) -> None:
@@ -265,7 +268,7 @@ def _outputs(own: Linearization) -> Mapping[str, Any]:
     return numbers_in(own.point.spec.outputs, own.outputs)
 
 
-def _about(held: Held) -> dict[str, Any]:
+def _about(held: Held[Linearization]) -> dict[str, Any]:
     return {"id": held.id, "bytes": held.size, "expires_s": held.expires_s}
 
 

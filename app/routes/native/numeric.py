@@ -111,7 +111,7 @@ class NumericHandler:
             if request.tangents is not None:
                 tangents = bind_directions(request.tangents, point.spec.inputs, json.decode, "tangents")
             wrt = bind_wrt(point.op, request.wrt)
-        wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim, self.engine.check_work)
+        wanted = Wanted(request.order, wrt, cotangents, tangents, request.claim)
 
         def work(checkpoint: Checkpoint) -> dict[str, Any]:
             return numeric(point, wanted, checkpoint)

@@ -18,7 +18,7 @@ from app.errors import PullbackError
 from app.execution.engine import Engine
 from app.http.key_scopes import HEALTH
 from app.http.route import RawRoute
-from app.jobs.records import MOST_KEY
+from app.kept.job_records import MOST_KEY
 from app.requests.answers import Problem
 from app.requests.tensor_schemas import Schema, components, ref
 

@@ -13,12 +13,12 @@ from app.errors import Forbidden, NotFound
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute, need_uncompressed
+from app.kept.parameters import DIGEST
+from app.kept.upload import PIECE, Upload
 from app.requests.answering import Reply, send_reply
 from app.requests.negotiation import JSON, accepted, content_type
 from app.routes.native.descriptions import op_name
 from app.routes.protocol import document_reply, per_op
-from app.stored.parameters import DIGEST
-from app.stored.upload import PIECE, Upload
 from app.tensors import safetensors
 from ops import Op
 

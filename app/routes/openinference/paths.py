@@ -16,10 +16,10 @@ from fastapi import APIRouter
 from app.autodiff.kept import Kept
 from app.errors import NotFound, did_you_mean, wrong
 from app.execution.engine import Engine
-from app.graphs.store import NAME as GRAPH
 from app.http.body import too_large
 from app.http.request import Request
 from app.http.route import Answer, Find, RawRoute, RestRoute, always
+from app.kept.graphs import NAME as GRAPH
 from app.requests.answering import send_reply
 from app.requests.fields import fields_of
 from app.requests.operations import OPERATIONS

@@ -10,9 +10,7 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import stat
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -72,22 +70,16 @@ class NewFile:
 
 
 class SharedFolder:
-    """A folder of ``noun``, such as parameters. Without a ``path``, it is temporary: ``close`` removes it.
+    """A folder of ``noun``, such as parameters.
 
     ``named`` is a regular expression for the names of the files. All methods may wait for the file system.
     """
 
-    def __init__(self, path: Path | None, noun: str, named: str, bounds: Bounds) -> None:
+    def __init__(self, path: Path, noun: str, named: str, bounds: Bounds) -> None:
         """Store the settings; the first file creates the folder."""
-        self._is_own, self._noun, self.bounds = path is None, noun, bounds
+        self.path, self._noun, self.bounds = path, noun, bounds
         self._named = re.compile(named)
-        self.path = path or Path(tempfile.gettempdir(), f"pullback-{noun}-{secrets.token_hex(8)}")
         self._owners: dict[tuple[str, int], str] = {}
-
-    def close(self) -> None:
-        """Remove the folder if it is temporary."""
-        if self._is_own:
-            shutil.rmtree(self.path, ignore_errors=True)
 
     def use_file(self, name: str) -> bool:
         """Set the time of the last use of a file; return whether the file exists."""

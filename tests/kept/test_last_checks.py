@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from app.execution.last_checks import GRAPHS, LastCheck, LastChecks
+from app.kept.last_checks import GRAPHS, LastCheck, LastChecks
 
 
 def check(verdict: str, at: float | None = None) -> LastCheck:
@@ -27,18 +27,6 @@ def test_workers_that_share_a_file_know_the_newest_verdicts_of_all(tmp_path: Pat
     one.note("relu", check("pass"))
     assert verdicts(other) == {"square": "fail", "relu": "pass"}
     assert 0 <= one.by_op()["relu"].age_s < 60
-    one.close()
-    assert verdicts(other) == {"square": "fail", "relu": "pass"}
-
-
-def test_a_worker_alone_has_a_file_of_its_own_and_removes_it() -> None:
-    alone = LastChecks()
-    alone.note("square", check("pass"))
-    assert verdicts(alone) == verdicts(LastChecks(alone.path)) == {"square": "pass"}
-    assert verdicts(LastChecks()) == {}
-    alone.close()
-    assert not alone.path.exists()
-    alone.close()
 
 
 def test_a_file_that_was_cut_off_or_cannot_be_written_costs_only_the_verdicts_of_others(tmp_path: Path) -> None:
@@ -50,6 +38,7 @@ def test_a_file_that_was_cut_off_or_cannot_be_written_costs_only_the_verdicts_of
         assert verdicts(other) == {}
     one.note("relu", check("pass"))
     assert verdicts(other) == {"square": "pass", "relu": "pass"}
+    (tmp_path / "none").touch()
     lost = LastChecks(tmp_path / "none" / "last")
     lost.note("square", check("fail"))
     assert verdicts(lost) == {"square": "fail"}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from app.errors import BodyTooLarge, NotFound, Overloaded, Unprocessable
-from app.stored.parameters import Form, ParameterSets
-from app.stored.upload import Upload
-from tests.graphs.test_store import full_disk
+from app.kept.parameters import Form, ParameterSets
+from app.kept.upload import Upload
 from tests.http.plugins.layered import OP
 from tests.http.test_put_parameters import body, values
+from tests.kept.test_posted_graphs import full_disk
 
 BYTES = sum(x.nbytes for x in values(0).values())
 FILE = Form(OP).size + 16

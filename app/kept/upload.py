@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.errors import BodyTooLarge, Faults, Malformed, near, wrong
-from app.stored.folder import NewFile
-from app.stored.parameters import Form, ParameterSets, Place, file_name
+from app.kept.folder import NewFile
+from app.kept.parameters import Form, ParameterSets, Place, file_name
 from app.tensors.safetensors import LENGTH, TensorEntry, length_of_header, plain_entries
 from ops import Op
 

@@ -1,11 +1,14 @@
-"""What the store of jobs keeps and returns."""
+"""What the store of jobs keeps, within which bounds, and what it returns."""
 
 import hashlib
 import json
 import re
+import sqlite3
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from app.errors import Gone, NotFound, Overloaded, TooManyRequests
+from app.kept import job_turns
 from app.telemetry.trace_context import TRACEPARENT
 
 KEY_HEADER, MOST_KEY = "Idempotency-Key", 255
@@ -78,6 +81,23 @@ class State(NamedTuple):
     error: str | None = None
     progress: Progress | None = None
 
+    @classmethod
+    def read(cls, db: sqlite3.Connection, store: str, name: str, key: str) -> Self:
+        """Return the state of a job of a key in a store; raises ``NotFound`` for that of another, and ``Gone``."""
+        found = db.execute(
+            "SELECT state, error, number, done, total FROM jobs WHERE id = ? AND key = ?", [name, key]
+        ).fetchone()
+        if found is None:
+            is_foreign = NAME.fullmatch(name) and not name.startswith(store)
+            cure = ": it is that of another server" if is_foreign else ": expected the id of a job of this key"
+            raise NotFound(f"unknown job {name!r}{cure}")
+        state, error, number, *progress = found
+        if state == "expired":
+            raise Gone(f"job {name} has ended, and its answer is no longer kept: post it again")
+        position = job_turns.position(db, key, number) if state == "waiting" else None
+        is_known = state == "running" and None not in progress
+        return cls(name, state, position, error, Progress(*progress) if is_known else None)
+
     @property
     def has_ended(self) -> bool:
         """Whether the job has ended."""
@@ -103,3 +123,30 @@ class Bounds:
     kept_s: float
     overhead: int = 1 << 10
     listed: int = 100
+
+    def need_room(self, db: sqlite3.Connection, key: str, size: int) -> None:
+        """Raise ``TooManyRequests`` or ``Overloaded`` where a key may not have one more job, of so many bytes."""
+        known, most = db.execute("SELECT jobs FROM keys WHERE key = ?", [key]).fetchone(), self.jobs_of_key
+        if known is not None and known[0] >= most:
+            raise TooManyRequests(
+                f"expected at most {most} jobs{_of(key)} that wait or run (PULLBACK_KEY_JOBS): "
+                "wait until some have ended, or cancel some"
+            )
+        self.need_bytes(db, key, size)
+
+    def need_bytes(self, db: sqlite3.Connection, key: str, size: int) -> None:
+        """Raise ``TooManyRequests`` or ``Overloaded`` where the jobs of a key may not have so many more bytes."""
+        own, every = db.execute(
+            "SELECT coalesce(sum(bytes) FILTER (WHERE key = ?), 0), coalesce(sum(bytes), 0) FROM keys", [key]
+        ).fetchone()
+        if own + size > self.bytes_of_key:
+            raise TooManyRequests(
+                f"expected at most {self.bytes_of_key} bytes of jobs and their answers{_of(key)} (PULLBACK_JOBS_MB), "
+                f"got {own} and {size} more: DELETE /v1/jobs/{{id}} frees those of a job"
+            )
+        if every + size > self.bytes:
+            raise Overloaded(f"the store of jobs is full: it has {every} of {self.bytes} bytes", retry_after_s=5)
+
+
+def _of(key: str) -> str:
+    return f" with the key {key}" if key else ""

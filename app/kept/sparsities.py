@@ -1,14 +1,12 @@
-"""The sparsities of a process: a cache, bounded in bytes, of patterns with their colorings."""
+"""The sparsities of a process: patterns with their colorings."""
 
 import re
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from app.autodiff.sparsity import DIGITS, Sparsity
 from app.errors import Gone, NotFound
-from app.execution import keyed_cache
-from app.execution.keyed_cache import KeyedCache
+from app.kept.memory import Held, Memory
 
 LIMIT = 128 << 20
 # Of how many uses it is noted that their nonzeros must be searched at each point.
@@ -16,21 +14,13 @@ UNKNOWN = 4096
 _NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 
-@dataclass(eq=False, kw_only=True)
-class Held(keyed_cache.Held):
-    """A place for a sparsity, and the ``use`` by which it is found without its id."""
-
-    use: Hashable
-    sparsity: Sparsity
-
-
-class Sparsities(KeyedCache[Held]):
-    """Sparsities by key and by id, the digest of the pattern; or the last one for a use."""
+class Sparsities(Memory[tuple[Sparsity, Hashable]]):
+    """Sparsities by key and by id, the digest of the pattern; or the last one for a use, which is kept beside it."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         """Start empty."""
         super().__init__(limit)
-        self._of_uses = dict[tuple[str, Hashable], Held]()
+        self._of_uses = dict[tuple[str, Hashable], Held[tuple[Sparsity, Hashable]]]()
         self._unknown = OrderedDict[Hashable, None]()
 
     def is_unknown(self, use: Hashable) -> bool:
@@ -44,26 +34,24 @@ class Sparsities(KeyedCache[Held]):
             if len(self._unknown) > UNKNOWN:
                 self._unknown.popitem(last=False)
 
-    def keep(self, sparsity: Sparsity, key: str, use: Hashable) -> bool:
+    def add(self, sparsity: Sparsity, key: str, use: Hashable) -> bool:
         """Keep a sparsity as the last one for a use; return whether there is room for it."""
         with self._lock:
-            held = self._used(sparsity.pattern.digest, key)
-            if held is not None:
-                self._drop(held)
-            held = Held(id=sparsity.pattern.digest, key=key, use=use, sparsity=sparsity)
+            if (held := self.find(sparsity.pattern.digest, key)) is not None:
+                self.forget(held)
+            held = Held[tuple[Sparsity, Hashable]](sparsity.pattern.digest, key)
             if not self.reserve(held, sparsity.bytes):
                 return False
-            self._keep(held)
+            self.keep(held, (sparsity, use))
             self._of_uses[key, use] = held
             return True
 
     def get(self, name: str, key: str) -> Sparsity:
         """Return a sparsity of a key; raises ``NotFound`` for that of another key, and ``Gone``."""
         with self._lock:
-            held = self._used(name, key)
-            if held is not None:
-                return held.sparsity
-            if self._is_of_another(name) or not _NAME.fullmatch(name):
+            if (held := self.find(name, key)) is not None and held.value is not None:
+                return held.value[0]
+            if self.is_of_another(name) or not _NAME.fullmatch(name):
                 raise NotFound(f"unknown sparsity {name!r}: expected an id from POST /v1/ops/{{op}}/sparsity")
         raise Gone(
             f"sparsity {name} is not kept, and the service finds another one at this point: send its pattern again, or "
@@ -76,7 +64,9 @@ class Sparsities(KeyedCache[Held]):
             held = self._of_uses.get((key, use))
             return None if held is None else self.get(held.id, key)
 
-    def _drop(self, held: Held) -> None:
-        if self._of_uses.get((held.key, held.use)) is held:
-            del self._of_uses[held.key, held.use]
-        super()._drop(held)
+    def forget(self, held: Held[tuple[Sparsity, Hashable]]) -> None:
+        """Forget a sparsity, also as the last one for its use."""
+        with self._lock:
+            if held.value is not None and self._of_uses.get(last := (held.key, held.value[1])) is held:
+                del self._of_uses[last]
+            super().forget(held)

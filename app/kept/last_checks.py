@@ -2,8 +2,6 @@
 
 import fcntl
 import logging
-import secrets
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -42,29 +40,22 @@ _CHECKS = TypeAdapter(dict[str, LastCheck])
 
 
 class LastChecks:
-    """One check for each op; without a ``path``, in a file of this process, which ``close`` removes.
+    """One check for each op.
 
     Methods read and write the file, so they must not run on the event loop. A file that cannot be written or read costs
     the checks of other processes, nothing else.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Start with the checks in the file."""
-        self._is_own = path is None
-        self.path = path or Path(tempfile.gettempdir(), f"pullback-verdicts-{secrets.token_hex(8)}")
-        self._own = dict[str, LastCheck]()
-
-    def close(self) -> None:
-        """Remove the file if it is that of this process."""
-        if self._is_own:
-            with suppress(OSError):
-                self.path.unlink(missing_ok=True)
+    def __init__(self, path: Path) -> None:
+        """Start with the checks in the file; the first new one creates it."""
+        self.path, self._own = path, dict[str, LastCheck]()
 
     def note(self, op: str, check: LastCheck) -> None:
         """Keep a check that has ended."""
         self._own[op] = check
         _drop_graphs(self._own)
         try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.seek(0)

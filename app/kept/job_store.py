@@ -6,16 +6,14 @@ store cannot be used.
 
 import json
 import secrets
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import CannotStart, Overloaded, wrong
-from app.jobs import quota, turns
-from app.jobs.database import Database
-from app.jobs.records import (
+from app.kept import job_turns
+from app.kept.job_database import Database
+from app.kept.job_records import (
     ENDED,
     KEY_HEADER,
     Answer,
@@ -27,7 +25,6 @@ from app.jobs.records import (
     read_headers,
     write_headers,
 )
-from app.jobs.states import state_of
 
 # How often a job may run, if its process ends.
 MOST_RUNS = 2
@@ -36,19 +33,18 @@ _OF_REQUEST = "DELETE FROM requests WHERE number = ?"
 
 
 class JobStore:
-    """The jobs of a folder; without a ``path``, of a folder of this process, which ``close`` removes.
+    """The jobs of a folder.
 
     ``name`` is that of the store: the ids of its jobs begin with it.
     """
 
-    def __init__(self, path: Path | None, bounds: Bounds) -> None:
+    def __init__(self, path: Path, bounds: Bounds) -> None:
         """Open the store, a new one if there is none; raises ``CannotStart`` if it cannot be used."""
-        self._is_own, self._bounds = path is None, bounds
-        self.path = path or Path(tempfile.gettempdir(), f"pullback-jobs-{secrets.token_hex(8)}")
+        self.path, self._bounds = path, bounds
         try:
-            self._database = Database(self.path)
+            self._database = Database(path)
         except (OSError, sqlite3.Error, Overloaded) as error:
-            raise CannotStart(f"the store of jobs cannot be used (PULLBACK_JOBS_PATH={self.path}): {error}") from error
+            raise CannotStart(f"the store of jobs cannot be used ({path}, of PULLBACK_DATA): {error}") from error
         self.name = self._database.name
 
     def close(self) -> None:
@@ -63,8 +59,6 @@ class JobStore:
                 db.execute("UPDATE jobs SET worker = NULL WHERE worker = ?", [self._database.worker])
         finally:
             self._database.close()
-            if self._is_own:
-                shutil.rmtree(self.path, ignore_errors=True)
 
     def add(self, key: str, request: JobRequest, idempotency: str = "") -> State:
         """Keep a new job of a key, or find the one with the same idempotency key; return its state.
@@ -78,7 +72,7 @@ class JobStore:
             known = db.execute("SELECT id, digest FROM jobs WHERE key = ? AND idempotency = ?", [key, idempotency])
             if idempotency and (found := known.fetchone()) is not None:
                 return self._same(db, key, found, digest)
-            quota.need_room(db, self._bounds, key, size)
+            self._bounds.need_room(db, key, size)
             name = f"{self.name}-{secrets.token_hex(16)}"
             number = db.execute(
                 "INSERT INTO jobs (id, key, idempotency, digest, state, target, headers, size)"
@@ -134,12 +128,12 @@ class JobStore:
     def claim(self, most: int) -> Claim | None:
         """Return a job that waits, which this process runs from now on, unless ``most`` of all processes run.
 
-        The order is that of ``turns``. Where no place is free, a job of a key that has too many gives way.
+        The order is that of ``job_turns``. Where no place is free, a job of a key that has too many gives way.
         """
         with self._database.transaction() as db:
-            number = turns.next_job(db, most)
+            number = job_turns.next_job(db, most)
             if number is None:
-                turns.give_way(db)
+                job_turns.give_way(db)
                 return None
             name, runs, target, headers, key = db.execute(
                 "UPDATE jobs SET state = 'running', worker = ?, runs = runs + 1, done = NULL, total = NULL"
@@ -160,7 +154,7 @@ class JobStore:
             number, key, size = db.execute("SELECT number, key, size FROM jobs WHERE id = ?", [claim.id]).fetchone()
             headers = write_headers(answer.headers)
             new = len(answer.body) + len(headers)
-            quota.need_bytes(db, self._bounds, key, new + self._bounds.overhead - size)
+            self._bounds.need_bytes(db, key, new + self._bounds.overhead - size)
             db.execute("INSERT INTO answers VALUES (?, ?)", [number, answer.body])
             db.execute(
                 "UPDATE jobs SET status = ?, answer_headers = ? WHERE number = ?", [answer.status, headers, number]
@@ -248,7 +242,7 @@ class JobStore:
         return self._state(db, name, key)
 
     def _state(self, db: sqlite3.Connection, name: str, key: str) -> State:
-        return state_of(db, self.name, name, key)
+        return State.read(db, self.name, name, key)
 
     def _runs(self, db: sqlite3.Connection, claim: Claim) -> bool:
         found = db.execute(

@@ -14,8 +14,7 @@ import pytest
 
 from app.errors import NotFound, Overloaded
 from app.graphs.document import GraphDocument
-from app.graphs.folder import GraphFolder
-from app.graphs.store import GraphStore
+from app.kept.graphs import GraphFolder, GraphStore
 from tests.graphs.compositions import find
 from tests.patience import PATIENCE_S, PAUSE_S
 
@@ -70,7 +69,7 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
         store(tmp_path, kept=100).add(document(number), "")
         sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
         # Room for three files, all of one size, and a half.
-        monkeypatch.setattr("app.graphs.folder.MAX_BYTES", sizes[0] * 7 // 2)
+        monkeypatch.setattr("app.kept.graphs.MAX_BYTES", sizes[0] * 7 // 2)
     assert [size // sizes[0] for size in sizes] == [1, 2, 3, 3, 3, 3]
 
 
@@ -84,7 +83,7 @@ def is_kept(graphs: GraphStore, name: str) -> bool:
 
 
 def test_a_graph_that_was_evicted_by_another_process_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.stored.recent.NOTED_S", -1.0)
+    monkeypatch.setattr("app.kept.memory.NOTED_S", -1.0)
     one = store(tmp_path)
     name = one.add(document(1), "")[0].name
     (tmp_path / f"{name.removeprefix('graph.')}.json").unlink()
@@ -211,11 +210,3 @@ def test_what_a_dead_process_has_left_is_removed(tmp_path: Path) -> None:
     store(tmp_path).add(document(1), "")
     assert not old.exists()
     assert new.exists()  # another process writes it
-
-
-def test_the_folder_of_a_process_goes_with_it() -> None:
-    folder = GraphFolder(None, 4)
-    GraphStore(find, folder).add(document(1), "")
-    assert folder.path.is_dir()
-    folder.close()
-    assert not folder.path.exists()

@@ -16,8 +16,8 @@ from types import MappingProxyType
 import numpy as np
 
 from app.errors import NotFound
-from app.stored.folder import Bounds, SharedFolder
-from app.stored.recent import Recent
+from app.kept.folder import Bounds, SharedFolder
+from app.kept.memory import Recent
 from app.tensors.dtypes import DTYPES, DType
 from app.tensors.memory import aligned
 from app.tensors.safetensors import MAX_HEADER, lay_out
@@ -69,7 +69,7 @@ class ParameterSets:
     ``is_allowed``: clients may put sets.
     """
 
-    def __init__(self, path: Path | None = None, *, total: int = 0, of_key: int = 0, memory: int = 0) -> None:
+    def __init__(self, path: Path, *, total: int = 0, of_key: int = 0, memory: int = 0) -> None:
         """Take the limits in bytes: of all sets, of those of a key, and of those that this process has read."""
         self.is_allowed, self.largest = total > 0, min(total, of_key, memory)
         bounds = Bounds(MOST, self.largest + MAX_HEADER, of_key, total)
@@ -105,7 +105,7 @@ class ParameterSets:
         if found is None:
             digests = ", ".join([op.own_parameters.digest, *self._digests(op, key)])
             raise NotFound(f"op {op.owner} has no parameters with the digest {digest!r}; known are {digests}")
-        return self._read.keep(file_name(op, digest), found, sum(x.nbytes for x in found.arrays.values()))
+        return self._read.add(file_name(op, digest), found, sum(x.nbytes for x in found.arrays.values()))
 
     def _digests(self, op: Op, key: str) -> list[str]:
         """Return the digests of the last sets that a key has put or used."""
