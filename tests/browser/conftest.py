@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_MS = 60_000
+# On a busy machine, a page may take longer than Playwright's five seconds.
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,6 +79,9 @@ def visit(browser: Browser, url: str) -> Iterator[Open]:
         if is_quiet:
             page.on("console", lambda said: faults.append(f"{said.type}: {said.text}"))
             page.on("response", lambda r: r.status >= 400 and faults.append(f"{r.status}: {r.url}"))
+        # pytest shows what is printed when a test fails.
+        page.on("console", lambda said: print(said.type, said.text))
+        page.on("requestfailed", lambda request: print(request.url, request.failure))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda r: r.url.startswith((at, "data:")) or faults.append(f"asked {r.url}"))
         page.goto(at + path)
@@ -89,8 +94,11 @@ def visit(browser: Browser, url: str) -> Iterator[Open]:
 
 
 def wait_for_plot(page: Page) -> None:
-    """Wait until the plot of an op's page shows the numeric derivatives."""
-    page.wait_for_selector(".panels[data-drawn]:not([aria-busy])")
+    """Wait until the plot of an op's page shows the numeric derivatives; if it does not, say what the page shows."""
+    try:
+        page.wait_for_selector(".panels[data-drawn]:not([aria-busy])")
+    except TimeoutError as error:
+        raise AssertionError(f"expected a plot, got: {page.locator('body').inner_text()[-2000:]}") from error
 
 
 def number(text: str) -> float:

@@ -70,6 +70,50 @@ def test_a_service_that_goes_away_comes_back(url, visit) -> None:
     relay.close()
 
 
+# A page asks for it twice: ahead, and when it is imported.
+@pytest.mark.parametrize("lost", [1, 2, 4])
+def test_a_file_that_does_not_arrive_is_asked_for_again(url, visit, lost: int) -> None:
+    page = visit("/docs", is_quiet=False)
+    asked = []
+
+    def lose(route: Route) -> None:
+        asked.append(route.request.url)
+        route.abort("connectionreset") if len(asked) <= lost else route.continue_()
+
+    page.route("**/plot.js", lose)
+    page.goto(f"{url}/explore/square")
+    wait_for_plot(page)
+    asked.clear()
+    page.reload()
+    wait_for_plot(page)
+    assert len(asked) == lost + 1
+
+
+def test_a_page_whose_service_goes_away_while_it_loads_is_read_again(url, visit) -> None:
+    relay = Relay(url)
+    page = visit("/docs", at=relay.url, is_quiet=False)
+    page.route("**/plot.js", lambda route: (relay.close(), route.abort("connectionreset")), times=1)
+    page.goto(f"{relay.url}/explore/square")
+    page.wait_for_timeout(3000)
+    # It is not left for the error of the browser, which not every browser reads again.
+    expect(page.locator(".brand")).to_be_visible()
+    relay.open()
+    wait_for_plot(page)
+    relay.close()
+
+
+# The error of a module is that of the script that imports it.
+@pytest.mark.parametrize(("name", "named"), [("plot.js", "main.js"), ("main.js", "main.js"), ("uPlot.js", "uPlot.js")])
+def test_a_file_that_never_arrives_is_named(url, visit, name: str, named: str) -> None:
+    page = visit("/docs", is_quiet=False)
+    page.route(f"**/{name}", lambda route: route.abort("connectionreset"))
+    page.goto(f"{url}/explore/square")
+    expect(page.get_by_role("alert").first).to_contain_text(f"{named}). Reload")
+    page.unroute_all()
+    page.reload()
+    wait_for_plot(page)
+
+
 def test_sketches_that_an_outage_ends_are_drawn_after_it(url, visit) -> None:
     relay = Relay(url)
     page = visit("/docs", at=relay.url, is_quiet=False)

@@ -19,10 +19,10 @@ from playwright.sync_api import Page, expect
 sys.path.append(str(ROOT / "tests"))
 from page_examples import node
 
-AXE = ROOT / "build" / "clients" / "browser" / "packages" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = ROOT / "build" / "clients-browser" / "packages" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-WRONG = ("wrong_cube", "wrong_dot")
+WRONG = ("wrong_cube", "wrong_dot", "wrong_large")
 
 
 def names_of(url: str) -> list[str]:
@@ -171,6 +171,20 @@ def test_a_finding_of_several_inputs_is_shown_along_the_number_at_fault(visit) -
     assert "at=" not in page.url
 
 
+def test_a_finding_at_a_large_point_is_shown_in_the_plot(visit) -> None:
+    """The address has no room for the point, which the history of the browser keeps."""
+    page = visit("/explore/wrong_large")
+    page.get_by_role("button", name="Check this op").click()
+    page.wait_for_selector(".verdict-line.fail")
+    finding = page.locator(".finding.fail", has_text="derivative").first
+    expect(finding).to_contain_text("@point.json")
+    finding.get_by_role("button", name="Show it in the plot").click()
+    expect(page.locator(".panel-title .badge").first).to_have_class("badge wrong", timeout=60_000)
+    assert "at=" not in page.url
+    page.reload()
+    expect(page.locator(".panel-title .badge").first).to_have_class("badge wrong", timeout=60_000)
+
+
 def test_a_check_fills_its_table_and_can_be_cancelled(visit) -> None:
     page = visit("/explore/self_adjoint_eig")
     page.get_by_role("button", name="Check this op").click()
@@ -255,7 +269,7 @@ def test_the_lines_for_frameworks_run(visit, op: str) -> None:
             names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
             assert len(names) == len(set(names)), lines
             # Tests of the explorer do not need the environments of the frameworks.
-            if (python := ROOT / "build" / "frameworks" / framework / "bin" / "python").exists():
+            if (python := ROOT / "build" / f"frameworks-{framework}" / "bin" / "python").exists():
                 env = {**os.environ, "PYTHONPATH": str(ROOT)}
                 run = functools.partial(subprocess.run, capture_output=True, text=True, check=False, timeout=120)
                 done = run([python, "-P", "-c", lines], env=env)

@@ -19,6 +19,14 @@ const GROUPS = /** @type {Record<import("./types.d.ts").Group, [string, string]>
 // How often the last verdicts are read again.
 const REFRESH_MS = 20_000;
 
+const ABOUT = [
+  "This service evaluates functions of tensors (ops) and their gradients over HTTP.",
+  "Open an op to plot it beside its numeric derivatives, to evaluate it at numbers of yours, and to check it;",
+  "its page has the request for curl and Python.",
+  "The claim of an op says what its gradient is meant to be: the derivative, a formula, or the derivative of another",
+  "function (a surrogate). The mechanism says how its author wrote the gradient.",
+].join(" ");
+
 /**
  * Return the elements of the page.
  *
@@ -63,6 +71,7 @@ export async function listPage(service, address) {
   return [
     make("h1", {}, "Ops and their gradients"),
     make("p", { class: "lead" }, "See each function, its derivatives as their author wrote them, and whether they are right."),
+    make("p", { class: "muted" }, ABOUT),
     make("div", { class: "fields", role: "search" }, search, field("mechanism", (op) => op.mechanism), field("claim", claimOf), field("state", stateOf)),
     make("ul", { class: "legend" }, make("li", {}, make("span", { class: "swatch own" }), "f"), make("li", {}, make("span", { class: "swatch first" }), "f′, each in its own scale")),
     count,

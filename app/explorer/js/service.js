@@ -8,6 +8,8 @@ import { jsonOf, parsed } from "./numbers.js";
 const LOOK_AGAIN_MS = 1000;
 const LOOK_MS = 5000;
 const KEY = "pullback.key";
+// The statuses of a service that may answer the next request: of a time limit, of a full queue.
+const PASSING = [408, 429, 503, 504];
 
 /** An answer of the service that is an error. */
 export class ServiceError extends Error {
@@ -15,6 +17,11 @@ export class ServiceError extends Error {
   constructor(problem) {
     super(problem.detail || problem.title);
     this.problem = problem;
+  }
+
+  /** Whether the service may answer another request of the kind, because it was busy. */
+  get mayPass() {
+    return PASSING.includes(this.problem.status);
   }
 
   /** The error and its first entry, in the words of the service. */

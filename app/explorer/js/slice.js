@@ -1,7 +1,7 @@
 /** The curve of an op with any inputs along a line: φ(t) = ⟨c, f(x₀ + t v)⟩, a few requests for each t. */
 
 import { levelOf } from "./agreement.js";
-import { Away } from "./service.js";
+import { Away, ServiceError } from "./service.js";
 import { generator, isComplex, nest, number, numbers, plotted, shapeOf, spread } from "./numbers.js";
 
 /** @typedef {import("./types.d.ts").Contract} Contract */
@@ -90,30 +90,18 @@ export async function drawSlice(service, contract, line, signal, show) {
   };
   const cotangents = line.cotangents ?? (await weightsOf(service, contract, line, signal));
   const work = new LineWork(service, contract, { ...line, cotangents }, signal, curve);
-  /** @type {unknown} */
-  let failure = null;
-  await inTurns(t.map((_, i) => i), async (i) => {
-    await work.values(i).catch((error) => {
-      if (signal.aborted) throw error;
-      failure ??= error;
-    });
-  });
+  const indices = t.map((_, i) => i);
+  let failure = await attempt(indices, signal, (i) => work.values(i));
   signal.throwIfAborted();
   if (failure instanceof Away) throw failure;
   show(curve);
   if (failure && curve.y.every((y) => y === null)) throw failure;
-  const some = t.map((_, i) => i).filter((i) => i % SPARSE === 0);
-  const jobs = kinds.flatMap((kind, order) => [
-    ...some.map((i) => ({ i, order, isClaim: false })),
+  const some = indices.filter((i) => i % SPARSE === 0);
+  for (const [order, kind] of kinds.entries()) {
     // A derived op has no claim.
-    ...(kind === "derivative" || contract.of ? [] : some.map((i) => ({ i, order, isClaim: true }))),
-  ]);
-  await inTurns(jobs, async ({ i, order, isClaim }) => {
-    await work.numeric(i, order, isClaim).catch((error) => {
-      if (signal.aborted) throw error;
-      failure ??= error;
-    });
-  });
+    for (const isClaim of kind === "derivative" || contract.of ? [false] : [false, true])
+      failure = (await attempt(some, signal, (i) => work.numeric(i, order, isClaim))) ?? failure;
+  }
   signal.throwIfAborted();
   show(curve);
   if (failure instanceof Away) throw failure;
@@ -272,17 +260,33 @@ export function pointOn(line, t) {
 }
 
 /**
- * Run jobs, a few at a time.
+ * Run a job for each index, a few at a time, and return the first error, `null` if there is none. If the service refuses
+ * the first, the middle and the last job, or is away, the others do not run: they would fail too. A busy service, or one
+ * that takes too long, may answer the others.
  *
- * @template T
- * @param {readonly T[]} jobs
- * @param {(job: T) => Promise<void>} run
+ * @param {readonly number[]} indices
+ * @param {AbortSignal} signal
+ * @param {(i: number) => Promise<void>} run
+ * @returns {Promise<unknown>}
  */
-async function inTurns(jobs, run) {
-  const left = jobs.values();
-  await Promise.all(
-    Array.from({ length: AT_ONCE }, async () => {
-      for (const job of left) await run(job);
-    }),
-  );
+async function attempt(indices, signal, run) {
+  /** @type {unknown[]} */
+  const failures = [];
+  const some = async (/** @type {readonly (number | undefined)[]} */ chosen) => {
+    const left = chosen.values();
+    const worker = async () => {
+      for (const i of left) {
+        if (i === undefined) continue;
+        await run(i).catch((error) => {
+          if (signal.aborted) throw error;
+          failures.push(error);
+        });
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  };
+  const probes = [indices[0], indices[indices.length >> 1], indices.at(-1)];
+  await some(probes);
+  if (failures.filter((error) => !(error instanceof ServiceError && error.mayPass)).length < probes.length) await some(indices.filter((i) => !probes.includes(i)));
+  return failures[0] ?? null;
 }

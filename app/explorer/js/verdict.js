@@ -41,7 +41,7 @@ export class Verdict {
     this.button = make("button", { type: "button", class: "primary", onclick: () => this.check() }, "Check this op");
     this.cancel = make("button", { type: "button", hidden: true, onclick: () => this.running.abort() }, "Cancel");
     this.bar = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Progress of the check" });
-    this.state = make("p", { role: "status", class: "verdict-line" }, "A check takes some seconds.");
+    this.state = make("p", { role: "status", class: "verdict-line" }, "A check takes seconds, of a large op minutes.");
     this.setting = make("p", { class: "muted" });
     this.table = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of checks", hidden: true });
     this.list = make("div", { class: "findings" });
