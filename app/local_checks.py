@@ -5,6 +5,7 @@ end with the request, and leave nothing behind. ``pullback/local_checks.py`` is 
 """
 
 import asyncio
+import gc
 import json
 import logging
 import logging.config
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from app.errors import CannotStart, PullbackError, Unprocessable
-from app.execution.assembly import build, registered, registry_of
+from app.execution.assembly import build, registered, registry_of, remove_temporary
 from app.execution.check_messages import Setup
 from app.execution.check_pool import CheckPool, Forks
 from app.execution.check_process import ForkServer
@@ -55,6 +56,9 @@ def main(descriptor: int) -> NoReturn:
     copy that loads the pages ends with a status other than 0, or one of them takes too long, another one leaves out the
     page; if it ends so after that, the last line in the pipe has what it ended with.
     """
+    # What is imported stays: neither this process nor a copy of it need traverse half a million objects.
+    gc.freeze()
+    gc.enable()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
@@ -163,6 +167,7 @@ async def _run(message: dict[str, Any], broken: Mapping[str, str], pipe: int, me
             async for event in events:
                 _write(pipe, event)
         await pool.close()
+        remove_temporary(engine, Settings())
     except (PullbackError, CannotStart) as error:
         problem = error if isinstance(error, PullbackError) else Unprocessable(str(error))
         _write(pipe, {"event": "error", "problem": problem.document(PATH)})
@@ -195,7 +200,7 @@ def _engine(
     logging.disable(logging.NOTSET)
     journal.clear(memory)
     pool = CheckPool(
-        Setup(settings, None, pages=tuple(pages), processes=1 + count), count, settings.check_memory_mb, Forks(server)
+        Setup(settings, None, pages=tuple(pages), processes=1 + count), count, settings.process_memory_mb, Forks(server)
     )
     return replace(engine, check_pool=pool), pool
 

@@ -1,7 +1,7 @@
 """Pullback: gradient evaluation over HTTP.
 
 This package is the client: ``Client`` and ``AsyncClient`` send requests, ``errors`` lists the exceptions. The command
-line is ``python -m pullback``.
+line is ``pullback``, or ``python -m pullback``.
 """
 
 from pullback import results

@@ -17,6 +17,8 @@ JSON = "application/json"
 BINARY_BYTES = 1 << 12
 """From this many bytes of arrays on, a request in safetensors is faster than one in JSON, and so is its response."""
 CHUNK = 1 << 20
+DTYPE_TYPES = (np.generic, float, complex)
+"""The types that stand for a dtype, as in NumPy: ``np.float32``, ``float``."""
 
 
 class Body(NamedTuple):
@@ -129,11 +131,14 @@ def _dump(document: Mapping[str, Any]) -> bytes:
 
 
 def _scalar(value: Any) -> Any:
-    """Return a NumPy scalar, such as an order or a seed, as a Python number."""
+    """Return a NumPy scalar, such as an order or a seed, as a Python number, and a dtype as its name."""
+    given: Any = value
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, DTYPE_TYPES)):
+        return np.dtype(given).name
     try:
-        return value.item()
+        return given.item()
     except AttributeError:
-        raise TypeError(f"expected numbers, strings, lists or arrays, got {type(value).__name__}") from None
+        raise TypeError(f"expected numbers, strings, lists or arrays, got {type(given).__name__}") from None
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_scalar)

@@ -160,8 +160,11 @@ class DeadlinePassed(ProblemError):
 
 
 def _conversion(fault: Fault) -> str:
-    """Return how to convert an array of integers for an input of floats; the service does not cast what is typed."""
-    dtype = re.search(rf"\b({'|'.join(FLOATS)})\b", fault.expected)
+    """Return how to convert an array of integers for an input of floats, or of other integers.
+
+    The service does not cast what is typed.
+    """
+    dtype = re.search(rf"\b({'|'.join(FLOATS)}|u?int\d+)\b", fault.expected)
     if dtype is None or fault.loc[2:] != ("dtype",) or not re.search(r"int|bool", fault.got):
         return ""
     return f': convert it, as by {fault.loc[1]}.astype("{dtype[0]}")'

@@ -1,26 +1,38 @@
 """The lines below a finding: where it holds, its worst number, and how to reproduce it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, isinf
 
+from pullback.counted import counted
 from pullback.findings import Check, Worst, place, summary
 
 
 def text_of(op: str, checks: Iterable[Check]) -> Iterator[str]:
     """Yield the lines of findings, as ``pullback check`` prints them."""
-    for check in checks:
+    every = list(checks)
+    for check in every:
         yield f"{check.verdict.upper()} {op} {place(check)}"
-        yield from (f"  {line}" for line in (check.sentence, *lines(check)))
+        yield from (f"  {line}" for line in (check.sentence, *lines(check, every)))
 
 
-def lines(check: Check) -> list[str]:
-    """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive."""
+def lines(check: Check, findings: Sequence[Check] = ()) -> list[str]:
+    """Return the lines below the sentence of a check: its places, and its worst element or why it is inconclusive.
+
+    One wrong factor in a gradient fails other checks too, which compare it with right code: below the first of the
+    ``findings`` on the gradient, a line says so.
+    """
     result = [text] if (text := summary(check.places)) else []
     if check.verdict == "fail" and check.worst is not None:
         result += element(check.worst, "analytic", "numeric", check.input or f"d{check.output}")
     elif check.verdict != "fail" and check.inconclusive:
         result.append(f"no verdict: {', '.join(f'{count} {reason}' for reason, count in check.inconclusive.items())}")
-    return result + reproduction(check)
+    result += reproduction(check)
+    failed = [each for each in findings if each.verdict == "fail"]
+    of_gradient = [each for each in failed if each.check == "derivative"]
+    if of_gradient and of_gradient[0] is check and len(failed) > len(of_gradient):
+        others = counted(len(failed) - len(of_gradient), "other finding")
+        result.append(f"{others} may follow from this one: correct it first")
+    return result
 
 
 def reproduction(check: Check) -> list[str]:

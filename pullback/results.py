@@ -5,7 +5,7 @@ An entry without a gradient is ``None``, not zero, and ``absent`` has the reason
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from inspect import signature
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -46,6 +46,13 @@ class Answer:
     def digits(self) -> dict[str, Any]:
         """The number of right decimal digits of each number, in the places of ``uncertainty``: 0 if none is right."""
         return {name: _together(_digits, getattr(self, name), each) for name, each in self.uncertainty.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        """Raise ``TypeError``, which says where the array is: an answer may have several of one name."""
+        named = {each.name: getattr(self, each.name) for each in fields(self) if not each.kw_only}
+        places = [key for key, value in named.items() if key != "absent" and isinstance(value, dict | list)]
+        cure = next((f": write .{key}[{name!r}]" for key in places if name in named[key]), "")
+        raise TypeError(f"expected one of {', '.join(f'.{key}' for key in places)} before a name{cure}")
 
     def __repr__(self) -> str:
         return text_of(self)

@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import tempfile
 import threading
 
 import httpx
@@ -58,6 +59,19 @@ def test_the_environment_does_not_change_the_settings(monkeypatch):
 def test_garbage_is_still_collected(serve):
     serve()
     assert gc.get_freeze_count() == 0
+
+
+def test_what_clients_leave_behind_goes_with_a_service_without_a_folder(serve, monkeypatch, tmp_path):
+    graph = {"inputs": ["x"], "nodes": [{"name": "y", "op": "square", "inputs": ["x"]}], "outputs": {"y": "y"}}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = serve(JOBS="2")
+    with one.client() as client:
+        assert client.post("/v1/graphs", json=graph).status_code == 201
+        assert client.post("/v1/ops/square/check", json={}).status_code == 200
+    [folder] = tmp_path.glob("pullback-*")
+    assert {path.name for path in folder.iterdir()} == {"graphs", "jobs", "verdicts"}
+    one.close()
+    assert not folder.exists()
 
 
 def test_a_failed_start_raises(tmp_path):

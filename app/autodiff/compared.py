@@ -12,7 +12,7 @@ from app.autodiff.absent import Absent
 from app.autodiff.packing import Shape, Whole
 from app.autodiff.point import Errors
 from app.autodiff.programs import Program
-from app.autodiff.random_errors import eps_of
+from app.autodiff.random_errors import eps_of, is_error
 from app.autodiff.random_rounding import RandomRounding
 from app.autodiff.rounded_constants import dtypes_within
 from app.autodiff.unjudged import unjudged
@@ -54,12 +54,12 @@ class Compared(Whole):
     def _run_off(self, members: Sequence[Sequence[Array]]) -> list[KeyedArrays]:
         members = [[*leaves, np.array(self.errors.scale), np.array(self.errors.draw)] for leaves in members]
         program = RandomRounding(self.program, units="own, joint" if self.errors.is_joint else "own")
-        if _unseen(self._trace(program, members)):
-            program = replace(program, has_tapes=False)
-        _require(self.program, _unseen(self._trace(program, members)))
         try:
+            if _unseen(self._trace(program, members)):
+                program = replace(program, has_tapes=False)
+            _require(self.program, _unseen(self._trace(program, members)))
             return modes.run_each(program, self.mode, members, self.device)
-        except (tf.errors.InvalidArgumentError, OpFault):  # the op itself has run here
+        except (tf.errors.InvalidArgumentError, OpFault, ValueError):  # the op itself has run here
             _require(self.program, "rejects numbers that are off by a rounding, or has a branch with a gradient")
             raise
 
@@ -122,5 +122,5 @@ def _state(trace: Trace) -> str:
 @_once
 def _unseen(trace: Trace) -> str:
     """Return what the op calls as a whole, so that the results of its kernels get no errors; "" if it is nothing."""
-    called = [node.op for node in trace.graph_def.node if node.op in CALLS]
+    called = [node.op for node in trace.graph_def.node if node.op in CALLS and not is_error(node)]
     return f"calls a function as a whole ({called[0]}), inside of which nothing shows how it rounds" if called else ""

@@ -148,7 +148,8 @@ def variant_of(op: Op, sent: Mapping[str, str | None]) -> Op:
     for slot, dtype in typed.items():
         if dtype not in slot.dtypes:
             message, expected = "typed tensors are not cast", f"one of {', '.join(slot.dtypes)}"
-            raise wrong(("inputs", slot.name, "dtype"), message, expected=expected, got=describe(dtype))
+            got = describe(dtype).removeprefix("the string ")
+            raise wrong(("inputs", slot.name, "dtype"), message, expected=expected, got=got)
     second = next(iter(typed.values()), slots[0].dtypes[0] if slots else None)
     return derived(variant(base, sent, second), op.name, [transform.rule for transform in transforms])
 

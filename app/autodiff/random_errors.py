@@ -1,10 +1,14 @@
 """Random errors of the tensors of a graph, relative to each number."""
 
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
+
+# Private, because only the object that is a tape has a public method that stops it.
+from tensorflow.python.eager import record
 
 from ops import Tensor
 
@@ -54,7 +58,6 @@ class RandomErrors:
         self._graph, self._scale, self._count = tf.compat.v1.get_default_graph(), scale, 0
         self._losses, self._units, self._is_elementwise = losses, units, is_elementwise
         self._key = tf.reshape(tf.cast(draw, tf.uint64), [1])
-        self._known = dict[tuple[tf.Graph, tf.DType], tuple[Tensor, Tensor]]()
         self.iterations = dict[tf.Graph, Tensor]()
         """What counts the iterations of a loop, by the graph of its body."""
 
@@ -66,33 +69,20 @@ class RandomErrors:
         if x.dtype.is_complex:
             return tf.complex(self.off(tf.math.real(x), size), self.off(tf.math.imag(x), size))
         self._count += 1
-        noise = self._noise(x)
-        scale, one = self._numbers(x.dtype)
-        factor = scale if size is None else tf.raw_ops.Mul(x=scale, y=tf.cast(size, x.dtype))
-        one_off = tf.raw_ops.AddV2(x=one, y=tf.raw_ops.Mul(x=factor, y=noise))
-        with x.graph.gradient_override_map({"Mul": UNDIFFERENTIATED}):
-            # Not x + x * noise: an infinite number would become NaN.
-            moved = tf.raw_ops.Mul(x=x, y=one_off)
-        rounded, flushed = self._losses
-        if rounded:
-            moved += WIDTH * noise * tf.minimum(MOST_LOST * tf.abs(x), rounded)
-        return tf.where(tf.abs(moved) < flushed, tf.zeros_like(moved), moved) if flushed else moved
-
-    def _noise(self, x: Tensor) -> Tensor:
-        """Return uniform random numbers between -1/2 and 1/2."""
         is_outside = tf.compat.v1.get_default_graph() is self._graph
         is_joint = self._units == "own, joint" and (self._is_elementwise or not is_outside)
-        # Raw operations, because those of Python add several more to the graph of each. Numbers of float32 take a
-        # fourth of the time of normal ones of float64, and errors need no more digits.
-        drawn = tf.raw_ops.StatelessRandomUniformV2(
-            shape=tf.constant([], tf.int32) if is_joint else tf.raw_ops.Shape(input=x),
-            key=self._key,
-            counter=self._counter(),
-            alg=PHILOX,
-            dtype=tf.float32,
-        )
-        noise = tf.raw_ops.Sub(x=tf.raw_ops.Cast(x=drawn, DstT=x.dtype), y=tf.constant(0.5, x.dtype))
-        return (noise + tf.sign(noise) / 2) / 2 if is_joint else noise
+        unit = WIDTH if self._units == "all" else WIDTH * eps_of(x.dtype)
+        function = _factor(x.dtype, unit, self._losses, is_joint=is_joint)
+        scale = self._scale if size is None else self._scale * tf.cast(size, tf.float64)
+        # Unseen by tapes: what a kernel rounds is not differentiated.
+        with record.stop_recording():
+            (factor,) = tf.raw_ops.PartitionedCall(
+                args=[x, scale, self._key, self._counter()], Tout=[x.dtype], f=function
+            )
+        factor.set_shape(x.shape)
+        with x.graph.gradient_override_map({"Mul": UNDIFFERENTIATED}):
+            # Not x + x * noise: an infinite number would become NaN.
+            return tf.raw_ops.Mul(x=x, y=factor)
 
     def _counter(self) -> Tensor:
         """Return what selects the random numbers of an operation: they differ in each iteration of a loop."""
@@ -101,13 +91,33 @@ class RandomErrors:
             return tf.constant(np.array([self._count, 0], np.uint64))
         return tf.stack([tf.constant(self._count, tf.uint64), iteration])
 
-    def _numbers(self, dtype: tf.DType) -> tuple[Tensor, Tensor]:
-        """Return the width of the errors and 1, once in each graph: those of a loop are not known outside of it."""
-        key = tf.compat.v1.get_default_graph(), dtype
-        if key not in self._known:
-            unit = WIDTH if self._units == "all" else WIDTH * eps_of(dtype)
-            self._known[key] = tf.cast(unit * self._scale, dtype), tf.ones([], dtype)
-        return self._known[key]
+
+def is_error(node: Any) -> bool:
+    """Return whether a node of a graph's definition computes errors."""
+    return node.op == "PartitionedCall" and "pullback_error" in node.attr["f"].func.name
+
+
+@cache
+def _factor(dtype: tf.DType, unit: float, losses: Losses, *, is_joint: bool) -> Any:
+    """Return a function with the factors by which the numbers of a tensor are off: a node, not ten, for each tensor."""
+
+    def pullback_error(x: Tensor, scale: Tensor, key: Tensor, counter: Tensor) -> Tensor:
+        shape = tf.constant([], tf.int32) if is_joint else tf.shape(x)
+        # Numbers of float32 take a fourth of the time of normal ones of float64, and errors need no more digits.
+        drawn = tf.raw_ops.StatelessRandomUniformV2(shape=shape, key=key, counter=counter, alg=PHILOX, dtype=tf.float32)
+        noise = tf.cast(drawn, dtype) - 0.5
+        if is_joint:
+            noise = (noise + tf.sign(noise) / 2) / 2
+        error = tf.cast(unit * scale, dtype)
+        if losses.rounded:
+            error += WIDTH * tf.minimum(tf.constant(MOST_LOST, dtype), losses.rounded / tf.abs(x))
+        found = 1 + error * noise
+        return tf.where(tf.abs(x * found) < losses.flushed, tf.zeros_like(found), found) if losses.flushed else found
+
+    signature = [tf.TensorSpec(None, dtype), tf.TensorSpec(None, tf.float64)]
+    signature += [tf.TensorSpec([1], tf.uint64), tf.TensorSpec([2], tf.uint64)]
+    with tf.init_scope():
+        return tf.function(pullback_error, input_signature=signature, autograph=False).get_concrete_function()
 
 
 def eps_of(dtype: tf.DType) -> float:

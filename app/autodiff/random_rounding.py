@@ -31,7 +31,7 @@ from app.autodiff.random_errors import NO_LOSSES, Losses, RandomErrors, Units, e
 from app.autodiff.rounded_constants import errors_of, has_few_digits
 from app.runtime.calculus import Calculus, Gradients, Graph, Pullback, Tapes
 from app.runtime.inlining import inlined
-from app.runtime.kernels import COMPLEX_SUMS, CONTROL, KERNELS, UNKNOWN, WHOLE, Rounding
+from app.runtime.kernels import ALONG_AXIS, COMPLEX_SUMS, CONTROL, KERNELS, UNKNOWN, WHOLE, Rounding
 from app.runtime.modes import Results, Traits
 from app.runtime.trace_entry import Reference
 from ops import FLOATS, Array, Tensor
@@ -213,7 +213,7 @@ class _Rounder:
 
     def _repeated(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the outputs of an operation at inputs that are off: it is exact for those at best."""
-        moved = [self._moved(op_type, x) if _is_rounded(x) and not self._is_exact(x) else x for x in inputs]
+        moved = [self._moved(op_type, x, inputs) if _is_rounded(x) and not self._is_exact(x) else x for x in inputs]
         return self._again(op_type, moved, outputs)
 
     def _again(self, op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -224,10 +224,12 @@ class _Rounder:
         attrs, dtypes = dict(operation.node_def.attr), [y.dtype for y in outputs]
         return operation.graph.create_op(op_type, inputs, dtypes, attrs=attrs, op_def=operation.op_def).outputs
 
-    def _moved(self, op_type: str, x: Tensor) -> Tensor:
+    def _moved(self, op_type: str, x: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         rounding = _rounding(op_type)
         if rounding == "cumulative":
-            return self._off(x, 2 * tf.sqrt(tf.cast(tf.shape(x)[0] if x.shape.rank == 1 else tf.size(x), tf.float64)))
+            # The terms of running sums are those along an axis, those of segments may be all.
+            axis = inputs[1] % tf.rank(x) if op_type in ALONG_AXIS else None
+            return self._off(x, 2 * tf.sqrt(tf.cast(tf.size(x) if axis is None else tf.shape(x)[axis], tf.float64)))
         if rounding == "of matrices":
             largest = tf.reduce_max(tf.abs(x), axis=[-2, -1], keepdims=True) + tf.zeros_like(tf.math.real(x))
             size = tf.complex(largest, largest) if x.dtype.is_complex else largest

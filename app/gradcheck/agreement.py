@@ -51,7 +51,7 @@ def _add(target: Target, comparison: Comparison, key: Key, value: Array, sample:
     # Both values round: two values of the widest dtype may be off in either direction.
     roundings = 2 if dtype == target.widest else 1
     is_whole = sample.values[key].dtype.kind in "iub"
-    allowed = np.zeros(()) if is_whole else roundings * sample.error_bound(key, dtype)
+    allowed = np.zeros(()) if is_whole else sample.allowed(key, dtype, value, expected, times=roundings)
     # A bound beyond the range of the dtype allows any value.
     allowed = np.where(allowed >= DTYPES[dtype].high, np.inf, allowed)
     spec = sample.point.spec

@@ -92,9 +92,11 @@ def even(sample: Sample, rng: np.random.Generator) -> Arrays:
 def _hides(sample: Sample, name: str) -> bool:
     """Return whether numbers of a gradient are hidden by far larger ones: their bars are larger than what they are."""
     key, dtype = ("gradients", name), sample.point.spec.dtype
-    size, bound = np.abs(np.asarray(sample.values[key], np.float64)), sample.error_bound(key, dtype)
-    scale = sample.rounding.scales[key]
+    size = np.abs(np.asarray(sample.values[key], np.float64))
     is_small = (size > rounding.underflow(dtype)) & (size < 2.0**-HIDDEN * size.max(initial=0.0))
+    if not is_small.any():
+        return False
+    bound, scale = sample.error_bound(key, dtype), sample.rounding.scales[key]
     return bool((is_small & (bound > NO_DIGITS * size) & (bound > ROUNDED * scale)).any())
 
 

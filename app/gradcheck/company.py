@@ -149,18 +149,19 @@ class Company:
             if np.array_equal(value, expected, equal_nan=True):
                 bar = np.zeros(())
             else:
-                bar = self.sample.error_bound(key, self.target.widest)[order[at]]
-            # Both values round.
+                # Both values round.
+                bar = self.sample.allowed(key, self.target.widest, value, expected, times=2, at=order[at])
             some = calls(part, key, needs_all=True)
-            comparison.add(value, expected, 2 * bar, key=key, calls=some, index=_index_of(value, at))
+            comparison.add(value, expected, bar, key=key, calls=some, index=_index_of(value, at))
 
     def _add_sums(self, comparison: Comparison) -> None:
         """Compare the sums over two parts with those over the whole: the cotangents of the inputs that all rows use."""
         sums = [key for key in self.sample.values if key[0] == "gradients" and key[1] in self.target.op.shared]
         parts = [self._part(rows) for rows in np.split(np.arange(WHOLE), [FIXED])] if sums else []
         for key in sums:
-            total, bar = sum(part.values[key] for part in parts), self.sample.error_bound(key, self.target.widest)
-            comparison.add(np.asarray(total), self.sample.values[key], 4 * bar, key=key)
+            total, whole = np.asarray(sum(part.values[key] for part in parts)), self.sample.values[key]
+            bar = self.sample.allowed(key, self.target.widest, total, whole, times=4)
+            comparison.add(total, whole, bar, key=key)
 
 
 def _shared(point: Point) -> Arrays:

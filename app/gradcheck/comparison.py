@@ -252,8 +252,8 @@ def estimate_inside(
     Raises ``OpFailed`` or ``Unprocessable`` if it rejects others.
     """
     try:
-        return estimate_twice(estimate, scale, analytic, bar, cheaper)
+        return estimate_twice(estimate, scale, analytic, bar, cheaper, exact=True)
     except (OpFailed, Unprocessable):
         if not sides.any():
             raise
-        return estimate_twice(partial(estimate, sides=sides), scale, analytic, bar)
+        return estimate_twice(partial(estimate, sides=sides), scale, analytic, bar, exact=True)

@@ -10,10 +10,16 @@ from app.autodiff.point import Arrays, Point
 from app.autodiff.programs import MappedProgram
 from app.autodiff.random_errors import NO_LOSSES, Losses
 from app.autodiff.random_rounding import RandomRounding
+from app.gradcheck.rows import is_joinable
 from app.runtime import modes
+from app.runtime.kernels import ALONG_AXIS, KERNELS
 from app.runtime.modes import Key
 from app.runtime.op_errors import op_errors
 from ops import Array
+
+# The most numbers of inputs that are evaluated side by side.
+MAX_JOINED = 1 << 18
+OF_ALL_ROWS = frozenset(name for name, kernel in KERNELS.items() if kernel.rounding == "cumulative") - ALONG_AXIS
 
 
 @dataclass(frozen=True)
@@ -37,24 +43,46 @@ class InnerErrors:
         Raises ``Unprocessable`` or ``OpFailed`` if the op rejects numbers that are off, as in an assertion.
         """
         with op_errors(self.point.op.name):
-            if self.point.spec.batching == "elementwise":
+            if self.point.spec.batching == "elementwise" or self._can_join():
                 return [self._side_by_side(scale) for scale in scales]
             return self._loop(scales)
+
+    def _can_join(self) -> bool:
+        """Return whether few copies of the point are rows of one; the errors of segments grow with all rows."""
+        if not is_joinable(self.point.spec) or self.draws * self.point.size > MAX_JOINED:
+            return False
+        call = values_up_to(self.last, self.point, self.cotangents, self.vectors)
+        trace = modes.trace_of(call.program, "graph", call.leaves, self.point.spec.device)
+        return trace.kernels.isdisjoint(OF_ALL_ROWS)
 
     def _side_by_side(self, scale: float) -> list[dict[Key, Array]]:
         """Evaluate copies of the point in one call: each number has different errors."""
         count = self.draws if scale else 1
         inputs, dys, vs = (
-            {name: np.broadcast_to(x.ravel(), (count, x.size)).ravel() for name, x in named.items()}
+            {name: self._copies(x, count) for name, x in named.items()}
             for named in (self.point.inputs, self.cotangents, self.vectors)
         )
         call = values_up_to(self.last, moved(self.point, inputs), dys, vs)
         program = RandomRounding(call.program, self.losses)
         leaves = [*call.leaves, np.array(scale), np.array(0)]
         values = call.finish(modes.run(program, "graph", leaves, self.point.spec.device))
-        shape = next(iter(self.point.inputs.values())).shape
-        parts = {key: value.reshape(count, *shape) for key, value in values.items()}
-        return [{key: part[i] for key, part in parts.items()} for i in range(count)]
+        if self.point.spec.batching == "elementwise":
+            shape = next(iter(self.point.inputs.values())).shape
+            values = {key: value.reshape(count, *shape) for key, value in values.items()}
+        elif self.point.spec.batching == "leading_axis":
+            values = {key: value.reshape(count, len(value) // count, *value.shape[1:]) for key, value in values.items()}
+        return [{key: value[i] for key, value in values.items()} for i in range(count)]
+
+    def _copies(self, x: Array, count: int) -> Array:
+        """Return copies of an array as rows of one: in its leading axis, or in another before it."""
+        copies = np.broadcast_to(x, (count, *x.shape))
+        match self.point.spec.batching:
+            case "elementwise":
+                return copies.ravel()
+            case "leading_axis":
+                return copies.reshape(-1, *x.shape[1:])
+            case _:
+                return copies
 
     def _loop(self, scales: tuple[float, ...]) -> list[list[dict[Key, Array]]]:
         """Evaluate the point again and again, in one call."""

@@ -42,7 +42,8 @@ from pullback.ops._surroundings import Surroundings
 log = logging.getLogger("pullback")
 
 OUT_OF_TIME = "not run: out of time"
-DEADLINE = "raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or request fewer checks, modes or dtypes"
+LESS = "request the first order alone (--order 1), or fewer checks, modes or dtypes"
+DEADLINE = f"raise PULLBACK_DEADLINE_S (and Pullback-Deadline-Ms, if sent), or {LESS}"
 
 
 @dataclass(eq=False)

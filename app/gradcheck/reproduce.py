@@ -77,13 +77,28 @@ class Call:
             return Reproduction("no operation returns this number: jvp, which takes no dy, gives another", None)
         point = {name: {slot: _wide(x).tolist() for slot, x in named.items()} for name, named in call._fields.items()}
         is_long = max(sum(x.size for x in named.values()) for named in call._fields.values()) > MAX_NUMBERS
-        return Reproduction(" ".join(call._arguments(is_long=is_long)), call._shows(index), point)
+        command = " ".join(call._arguments(is_long=is_long))
+        return Reproduction(command, call._shows(index), point, self._directions)
 
     @property
     def _fields(self) -> dict[str, Arrays]:
         """The tensors of the call by field."""
         directions = {"cotangents": self.cotangents, "vectors": self.vectors, "tangents": self.vectors}
         return {"inputs": self.point.inputs} | {name: directions[name] for name in OPERATIONS[self.key[0]][2]}
+
+    @property
+    def _directions(self) -> dict[str, float]:
+        """The cotangent and the vectors at the number, by name, none if one of them has more numbers."""
+        wanted = {
+            PREFIXES[field][0] + slot: np.ravel(_wide(x))
+            for field, named in self._fields.items()
+            for slot, x in named.items()
+            if field != "inputs"
+        }
+        is_elementwise = self.point.spec.batching == "elementwise" and self.index is None and not self.times
+        if not all(x.size == 1 or (is_elementwise and self.position < x.size) for x in wanted.values()):
+            return {}
+        return {name: float(x[self.position if x.size > 1 else 0]) for name, x in wanted.items()}
 
     def _arguments(self, *, is_long: bool) -> Iterator[str]:
         """Yield the command line; a point that ``is_long`` is in a file."""

@@ -184,6 +184,13 @@ def in_narrow(value: Array, spread: Array, dtype: str) -> Array:
     return own * eps(dtype) * size + times * tails * spread + underflow(dtype)
 
 
+def is_within(found: Array, expected: Array, bound: Array) -> bool:
+    """Return whether all numbers are those expected, or off by no more than a bound."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(np.asarray(found, np.float64) - expected)
+    return bool(np.all((off <= bound) | (found == expected) | (np.isnan(found) & np.isnan(expected))))
+
+
 def _as_float64(results: Sequence[Mapping[Q, Array]]) -> list[dict[Q, Array]]:
     return [{name: np.asarray(value, np.float64) for name, value in each.items()} for each in results]
 

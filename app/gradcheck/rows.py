@@ -1,7 +1,7 @@
 """Evaluate an op at many points: outputs and gradients with rows first, in as few TensorFlow calls as possible."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +19,7 @@ from app.gradcheck.precise_program import PreciseProgram, precise_dtype
 from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.kernels import LOOPS, nodes_of
-from app.runtime.modes import Key, Traceable
+from app.runtime.modes import Key, Trace, Traceable
 from app.runtime.op_errors import op_errors
 from app.tensors.dtypes import DTYPES
 from ops import Array
@@ -139,20 +139,19 @@ def has_loop(point: Point) -> bool:
 
 def halves(point: Point) -> frozenset[str]:
     """Return the dtypes of half precision in which forward computes."""
-    found = {value.type for node in _nodes(point) for value in node.attr.values()}
+    found = {value.type for node in nodes_of(_trace(point).graph_def) for value in node.attr.values()}
     return frozenset(dtype.name for dtype in HALVES if dtype.as_datatype_enum in found)
 
 
 def kernels(point: Point) -> frozenset[str]:
     """Return the types of TensorFlow's operations in forward."""
-    return frozenset(node.op for node in _nodes(point))
+    return _trace(point).kernels
 
 
-def _nodes(point: Point) -> Iterator[Any]:
+def _trace(point: Point) -> Trace:
     call = values_of(point)
     with op_errors(point.op.name):
-        definition = modes.trace_of(call.program, "graph", call.leaves, point.spec.device).graph_def
-    return nodes_of(definition)
+        return modes.trace_of(call.program, "graph", call.leaves, point.spec.device)
 
 
 def numbers_of(point: Point) -> int:

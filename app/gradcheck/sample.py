@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -207,6 +207,24 @@ class Sample:
         if dtype not in self.spreads:
             self.spreads[dtype] = self._spread(dtype)
         return rounding.in_narrow(self.values[key], self.spreads[dtype][key], dtype)
+
+    def allowed(self, key: Key, dtype: str, found: Array, expected: Array, *, times: int = 1, at: Any = ...) -> Array:
+        """Return so many ``times`` the rounding error that a value in ``dtype`` may have, ``at`` an index of it.
+
+        If what is ``found`` there is within the least that this can be, return that: to measure the whole takes longer.
+        """
+        least = times * self.least_error_bound(key, dtype)[at]
+        return least if rounding.is_within(found, expected, least) else times * self.error_bound(key, dtype)[at]
+
+    def least_error_bound(self, key: Key, dtype: str) -> Array:
+        """Return the part of ``error_bound`` that follows from the size of the numbers alone."""
+        value, own = self.values[key], self.point.spec.dtype
+        if rounding.eps(dtype) > rounding.eps(own):
+            return rounding.in_narrow(value, np.zeros(value.shape), dtype)
+        size = np.abs(np.nan_to_num(np.asarray(value, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+        if not self.is_elementwise:
+            size = np.full(size.shape, size.max(initial=0.0))
+        return rounding.ROUNDINGS * rounding.eps(dtype) * size + rounding.underflow(dtype)
 
     def moved_by_flushing(self, least: float) -> dict[Key, Array]:
         """Return how far the values move if every result inside the op that is smaller than ``least`` becomes 0."""

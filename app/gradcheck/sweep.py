@@ -99,7 +99,7 @@ def how_wrong(
                 stack([of({name: x[i] for name, x in xs.items()}) for i, of in enumerate(surrogates)]) for xs in moved
             ]
         else:
-            unit = rounding.eps(target.widest)
+            unit = max(rounding.eps(dtype) for dtype in (target.widest, first.inner_dtype))
             every = _joined([{**inputs, **xs} for xs in moved])
             of_all = rows.forward(every) if order == 1 else rows.vjp(every, _joined([dys] * len(moved)))
             parts = {name: np.split(y, len(moved)) for name, y in of_all.items()}

@@ -15,7 +15,7 @@ from pullback.cli.follow import follow
 from pullback.cli.functions import given
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
-from pullback.cli.pages import pages_and_names
+from pullback.cli.pages import misspelt_paths, pages_and_names
 from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import PointFiles, executable, runnable, runnable_without_service
 from pullback.cli.servers import events_of, print_scopes, server_targets
@@ -153,7 +153,7 @@ def check(
         )
         # A function of the user may print.
         printed = redirect_stdout(sys.stderr) if STDOUT in (json, junit, html) else nullcontext()
-        with closing(pasted) as found, printed:
+        with closing(pasted) as found, printed, misspelt_paths(names):
             outcome = follow(out, found, quiet=quiet, inconclusive=inconclusive)
         if outcome.lost is not None:
             raise outcome.lost

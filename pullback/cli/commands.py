@@ -35,7 +35,7 @@ from pullback.cli.skill import skill
 from pullback.cli.suggesting import Suggesting
 from pullback.cli.verify import verify
 from pullback.cli.watch import watch
-from pullback.errors import BadArgument, PullbackError
+from pullback.errors import BadArgument, PullbackError, Unauthorized
 
 FAILED, PIPE_CLOSED = 2, 141
 MIN_WIDTH, MAX_WIDTH = 20, 80
@@ -83,7 +83,8 @@ def with_exit_codes(work: Callable[[], Any]) -> Any:
         return work()
     except PullbackError as error:
         sys.stdout.flush()
-        print(f"pullback: {clean(' '.join(str(error).split()))}", file=sys.stderr)
+        cure = "; set PULLBACK_KEY to the key" if isinstance(error, Unauthorized) else ""
+        print(f"pullback: {clean(' '.join(str(error).split()))}{cure}", file=sys.stderr)
         raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

@@ -20,10 +20,12 @@ def print_findings(out: Console, reports: Iterable[Report], *, quiet: bool = Fal
     shown = ("fail", "error") if quiet else ("fail", "error", "inconclusive")
     for report in reports:
         for check in report.checks:
-            is_note = check.note and check.verdict == "pass" and not quiet
+            # What is inconclusive in an op that passes does not count.
+            does_not_count = check.verdict == "inconclusive" and report.verdict == "pass"
+            is_note = ((check.note and check.verdict == "pass") or does_not_count) and not quiet
             if check.verdict in shown or is_note:
                 what, verdict = f"{report.op} {place(check)}", "note" if is_note else check.verdict
-                _print(out, verdict, what, check.sentence, lines(check), command=check.reproduce)
+                _print(out, verdict, what, check.sentence, lines(check, report.checks), command=check.reproduce)
         _print_unfinished(out, report)
 
 

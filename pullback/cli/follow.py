@@ -77,8 +77,6 @@ def follow(out: Console, events: Iterable[Event], *, quiet: bool = False, inconc
     places = {op: place for place, op in enumerate(outcome.ops)}
     outcome.reports.sort(key=lambda report: places.get(report.op, len(places)))
     print_findings(out, outcome.reports, quiet=quiet)
-    for op, reason in outcome.unavailable.items():
-        out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
     if not quiet:
         _print_summary(out, outcome)
     return outcome
@@ -132,12 +130,19 @@ def _record(outcome: Outcome, event: Event) -> None:
             pass
 
 
+def _print_unavailable(out: Console, event: Start) -> None:
+    for op, reason in event.unavailable.items():
+        out.print(styled(f"not checked, since unavailable: {op}: {reason}", "yellow"))
+
+
 def _show_lines(out: Console, events: Iterable[Event], outcome: Outcome, *, quiet: bool) -> None:
     """Print a line for each report, and one for a step that runs while nothing else happens."""
     began: dict[Progress, float] = {}
     for event in events:
         _record(outcome, event)
-        if isinstance(event, Report) and not quiet:
+        if isinstance(event, Start):
+            _print_unavailable(out, event)
+        elif isinstance(event, Report) and not quiet:
             out.print(styled(line(event)))
         elif isinstance(event, Progress):
             step, now = replace(event, left_s=None), time.monotonic()
@@ -158,6 +163,7 @@ def _show_progress(out: Console, events: Iterable[Event], outcome: Outcome) -> N
             if isinstance(event, Report):
                 bar.console.print(styled(line(event), STYLES.get(event.verdict, "")))
             elif isinstance(event, Start):
+                _print_unavailable(bar.console, event)
                 bar.update(task, total=event.steps)
             elif isinstance(event, Progress):
                 left = "" if event.left_s is None else f"{round(event.left_s)} s left"
@@ -173,8 +179,11 @@ def _print_summary(out: Console, outcome: Outcome) -> None:
             ("broken off", "not finished") if of_servers else ("with a fault of the checker", "out of time")
         )
         numbers += f", {summary.errors} {broken}" if summary.errors else ""
-        numbers += f", {summary.unfinished} {unfinished}" if summary.unfinished else ""
-        out.print(styled(f"{numbers} of {counted(len(outcome.reports), 'op')} in {summary.seconds:.1f} s", "bold"))
+        numbers += f", {len(outcome.unavailable)} unavailable" if outcome.unavailable else ""
+        ops = counted(len(outcome.reports) + len(outcome.unavailable), "op")
+        # An op out of time has a verdict too.
+        late = f"; {summary.unfinished} of them {unfinished}" if summary.unfinished else ""
+        out.print(styled(f"{numbers} of {ops} in {summary.seconds:.1f} s{late}", "bold"))
     for text in settings(outcome.reports):
         out.print(styled(text, "dim"))
     if outcome.is_interrupted or outcome.lost:

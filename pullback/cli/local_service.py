@@ -36,7 +36,6 @@ def local_service(paths: Sequence[Path]) -> Generator[str]:
     with TemporaryDirectory() as own, open(Path(own) / "log", "w+", encoding="utf-8", errors="replace") as log:
         settings = {"PULLBACK_HOST": f"unix:{own}/socket", "PULLBACK_WARM_UP": "0", "PULLBACK_DRAIN_S": "0"}
         settings |= {"PULLBACK_CHECK_PROCESSES": "0", "PULLBACK_PARAMETERS_MB": LOCAL_MB}
-        settings |= {"PULLBACK_KEY_PARAMETERS_MB": LOCAL_MB, "PULLBACK_PARAMETERS_MEMORY_MB": LOCAL_MB}
         if folders:
             settings["PULLBACK_OPS_PATH"] = os.pathsep.join(folders)
         own_names = {name for name in os.environ if name.startswith("PULLBACK_")} - {*INHERITED}

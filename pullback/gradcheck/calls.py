@@ -35,9 +35,10 @@ class GradientCall:
             weights = np.ravel(self.times)
             known = f"* {json.dumps(weights.tolist())}" if weights.size <= MAX_WEIGHTS else "times random numbers"
             shows = f"the sum of {request.shows} {known}"
+        at = {f"d{output}": float(self.cotangent.item())} if self.cotangent.size == 1 else {}
         if len(request.text) > MAX_TEXT:
-            return Reproduction(request.command_with(POINT_FILE), shows, request.body)
-        return Reproduction(request.command, shows)
+            return Reproduction(request.command_with(POINT_FILE), shows, request.body, at)
+        return Reproduction(request.command, shows, directions=at)
 
 
 @dataclass(frozen=True)

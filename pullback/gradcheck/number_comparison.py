@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,9 +157,12 @@ class Comparison:
 
     def finding(self, what: str, against: str) -> Finding:
         """Return the finding: ``what`` compared ``against`` something."""
+        reproduction = None
+        if self._calls and self.worst and self.verdict in ("fail", "inconclusive"):
+            reproduction = self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
         match self.verdict:
             case "fail":
-                sentence = self._failure(what, against)
+                sentence = self._failure(what, against, reproduction.directions if reproduction else {})
             case "pass":
                 compared = self.points - self.inconclusive.total()
                 sentence = f"{what} agrees with {against} at {counted(compared, 'point')}"
@@ -179,9 +182,6 @@ class Comparison:
             case _:
                 sentence = f"{what}: nothing to compare"
         worst = self.worst if self.verdict in ("pass", "fail") else None
-        reproduction = None
-        if self._calls and self.worst and self.verdict in ("fail", "inconclusive"):
-            reproduction = self._calls(self._worst_at).reproduction(self.worst.index, self.worst.analytic)
         return Finding(
             self.subject,
             self.verdict,
@@ -207,12 +207,14 @@ class Comparison:
     def _reasons(self) -> str:
         return ", ".join(f"{counted(count, 'point')} ({reason})" for reason, count in self.inconclusive.items())
 
-    def _failure(self, what: str, against: str) -> str:
+    def _failure(self, what: str, against: str, directions: Mapping[str, float]) -> str:
         worst = self.worst
         assert worst is not None
         index = "" if worst.index is None else f"[{', '.join(map(str, worst.index))}]"
         # Numbers are derivatives in an input, or in the cotangent of an output.
-        at = "" if worst.x is None else f" at {self.subject.input or f'd{self.subject.output}'} = {worst.x:.6g}"
+        place = {} if worst.x is None else {self.subject.input or f"d{self.subject.output}": worst.x}
+        numbers = ", ".join(f"{name} = {number:.6g}" for name, number in (place | dict(directions)).items())
+        at = f" at {numbers}" if numbers else ""
         analytic, numeric = _distinct_texts(worst.analytic, worst.numeric)
         bar = f" ± {worst.error_bar:.2g}" if worst.error_bar and math.isfinite(worst.error_bar) else ""
         sentence = f"{what}{index}{at} is {analytic}, but {against} is {numeric}{bar}"

@@ -56,7 +56,9 @@ class Plan:
 
     def checks(self, function: Function, wanted: tuple[str, ...] | None) -> list[str]:
         """Return the checks of the plan for which the function has what they need."""
-        own = ["derivative", *(PROPERTIES if self.has_properties else ())]
+        # Where evaluations do not repeat themselves, the other checks say what follows from that.
+        first, *others = PROPERTIES
+        own = [first, "derivative", *others] if self.has_properties else ["derivative"]
         lacks = {
             "subset": not function.takes_subsets or len(function.inputs) == 1,
             "adjoint": not function.has_jvp,

@@ -175,7 +175,8 @@ class FunctionReport:
                 and finding.worst
                 and finding.worst.relative < SMALL
             ):
-                note = "; a loop that ends by a tolerance would explain it: allow for it with --relative"
+                narrow = ", or numbers in float32 inside," if finding.worst.relative < SMALL_TOLERANCE else ""
+                note = f"; a loop that ends by a tolerance{narrow} would explain it: allow for it with --relative"
                 finding = replace(finding, sentence=finding.sentence + note)
             if not self.plan.measures_noise and finding.verdict == "fail" and worst and worst.relative < SMALL:
                 note = "; a solver's tolerance above 1e-6 would explain it: raise --budget to measure it, or --relative"

@@ -10,11 +10,15 @@ POINT_FILE = "@point.json"
 
 
 class Reproduction(NamedTuple):
-    """A command line, or why there is none, what in its answer is the number, and the tensors of its call as JSON."""
+    """A command line, or why there is none, what in its answer is the number, and the tensors of its call as JSON.
+
+    ``directions`` has the cotangent and the vectors of the number by name, such as ``dy``, where each is one number.
+    """
 
     command: str
     shows: str | None
     point: Mapping[str, Mapping[str, Any]] | None = None
+    directions: Mapping[str, float] = {}
 
 
 class Reproducible(Protocol):

@@ -9,23 +9,24 @@ def scope(plan: Plan, evaluations: int, points: int) -> str:
     spent = f"{counted(evaluations, 'evaluation')} at {counted(points, 'point')}."
     if not plan.is_whole:
         shown = (
-            "They show an error of the gradient of one output in one input, both chosen at random, along one random "
-            "direction, if it is larger than the error bar; not what other inputs, outputs and directions have."
+            "One output, one input and one direction of this input were chosen at random. An error of the gradient "
+            "there was found if it is larger than the error bar; what others have is not known."
         )
     elif not plan.steps:
         shown = (
-            "They show an error along one random direction of each input, if it is larger than the error bar; they do "
-            "not tell which number is wrong."
+            "Each input was moved in one random direction. An error of the gradient in this direction was found if it "
+            "is larger than the error bar; which number is wrong is not known."
         )
     elif plan.coordinates:
         shown = (
-            f"They show an error in any number that is larger than the error bar along one of {plan.directions} random "
-            f"directions of each input, and of up to {plan.coordinates} numbers each by itself."
+            f"Each input was moved in {plan.directions} random directions, in which all its numbers change, and up to "
+            f"{plan.coordinates} of its numbers were moved alone. An error of the gradient was found if it is larger "
+            "than the error bar in one of these."
         )
     else:
         shown = (
-            "They show an error in any number that is larger than the error bar along a random direction of each "
-            "input; they do not tell which number is wrong."
+            "Each input was moved in a random direction, in which all its numbers change. An error of the gradient was "
+            "found if it is larger than the error bar there; which number is wrong is not known."
         )
     if plan.measures_noise:
         noise = "The noise of values and gradients was measured."

@@ -1,6 +1,7 @@
 """Compare derivatives with numeric ones, which are estimated again where a derivative looks wrong."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from pullback.dtypes import Array
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, NO_DIGITS, Slopes, Status
 
-# The first step of the second estimate, as a fraction of that of the first.
-SECOND_ESTIMATE = 1 / 8
+# The first steps of the second and the third estimate, as fractions of that of the first.
+SECOND_ESTIMATE, THIRD_ESTIMATE = 2.0**-3, 2.0**-15
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 
@@ -21,24 +22,41 @@ def estimate_twice(
     analytic: Array,
     bar: Array,
     cheaper: Callable[[Array], Slopes] | None = None,
+    *,
+    exact: bool = False,
 ) -> Slopes:
     """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
 
     ``estimate(scale)`` returns the slopes whose largest steps are ``scale``; a ``cheaper`` one may come first. If the
-    two estimates contradict each other, neither proves anything.
+    two estimates contradict each other, neither proves anything. A third one, of functions that are ``exact`` to
+    rounding, sees a wave that is finer than both. It counts only if it agrees with the gradient: near the spacing of
+    numbers it may be as wrong as its noise.
     """
     first = (cheaper or estimate)(scale)
-    with np.errstate(invalid="ignore"):
-        right = np.abs(analytic - first.value) <= COVERAGE * first.error + bar
-    doubtful = (usable_status(first) == Status.OK) & ~right
+    doubtful = (usable_status(first) == Status.OK) & ~_agrees(analytic, first, bar)
     if not doubtful.any():
         return first
     nearer = estimate(scale * SECOND_ESTIMATE)
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(nearer.value - first.value) > COVERAGE * (nearer.error + first.error)
-    status = np.where(doubtful & apart, Status.CONTRADICTION, first.status)
+    status = np.where(doubtful & _differ(first, nearer), Status.CONTRADICTION, first.status)
     status = np.where(doubtful & (usable_status(nearer) != Status.OK), nearer.status, status)
-    return Slopes(first.value, first.error, status, first.evaluations + nearer.evaluations)
+    evaluations = first.evaluations + nearer.evaluations
+    wrong = doubtful & (usable_status(replace(first, status=status)) == Status.OK)
+    if exact and wrong.any():
+        nearest = estimate(scale * THIRD_ESTIMATE)
+        is_fine = (nearest.status == Status.OK) & _agrees(analytic, nearest, bar) & _differ(first, nearest)
+        status = np.where(wrong & is_fine & (nearest.value != 0), Status.CONTRADICTION, status)
+        evaluations += nearest.evaluations
+    return Slopes(first.value, first.error, status, evaluations)
+
+
+def _agrees(analytic: Array, numeric: Slopes, bar: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.abs(analytic - numeric.value) <= COVERAGE * numeric.error + bar
+
+
+def _differ(one: Slopes, other: Slopes) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.abs(other.value - one.value) > COVERAGE * (other.error + one.error)
 
 
 def add_slopes(

@@ -11,6 +11,7 @@ from pullback.addresses import public
 from pullback.errors import BadArgument
 from pullback.gradcheck.function import Function
 from pullback.gradcheck.of.ase import AseModel
+from pullback.gradcheck.of.called import LIBRARIES
 from pullback.gradcheck.of.ipi import IpiModel
 from pullback.gradcheck.of.json_server import JsonServer
 from pullback.gradcheck.of.local import Given
@@ -18,10 +19,13 @@ from pullback.gradcheck.of.named import named_function
 from pullback.gradcheck.of.openinference import OpenInferenceModel
 from pullback.gradcheck.of.tesseract import TesseractModel
 from pullback.gradcheck.of.umbridge import UmBridgeModel
+from pullback.near_names import near_names
 
 Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi", "pullback", "numpy", "torch", "jax", "tf"]
 """``pullback`` is that of a service of ops, which checks itself; ``pullback record`` asks it to."""
 TARGET = re.compile(r"([a-z][a-z0-9]*)\+(https?://.*)|(ase|ipi|numpy|torch|jax|tf)\+(.*)")
+UNKNOWN = re.compile(r"(\w+)\+([^/]*:.*)")
+UNPREFIXED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 FUNCTIONS = ("numpy", "torch", "jax", "tf")
 NOTHING = Given()
 PROTOCOLS: tuple[Protocol, ...] = ("umbridge", "tesseract", "oip")
@@ -81,17 +85,37 @@ class Target(NamedTuple):
 def server_target(text: str) -> Target | None:
     """Return a server that a target of ``pullback check`` names, ``None`` if it names none.
 
-    Raises ``BadArgument`` for a protocol that is unknown.
+    Raises ``BadArgument`` for a protocol that is unknown, for a function without one, and for a file of functions.
     """
     if (found := TARGET.fullmatch(text)) is None:
+        if UNPREFIXED.fullmatch(text):
+            choices = ", ".join(f"{library}+{_in_module(text)}" for library in FUNCTIONS)
+            raise BadArgument(f"expected the library of a function, got {text!r}: write one of {choices}")
+        if unknown := UNKNOWN.fullmatch(text):
+            raise _unknown_protocol(text, unknown[1], unknown[2])
         return None
     if found[3]:
+        if found[3] != "ipi" and found[4] != _in_module(found[4]):
+            raise BadArgument(f"expected a module, got a file in {text}: write {found[3]}+{_in_module(found[4])}")
         return Target(cast(Protocol, found[3]), found[4])
     if found[1] not in PROTOCOLS:
-        expected = ", ".join(f"{protocol}+http" for protocol in PROTOCOLS)
-        raise BadArgument(
-            f"expected a URL that begins with one of {expected}, ase+MODULE:FACTORY, ipi+unix:NAME or ipi+HOST:PORT, "
-            f"{'+, '.join(FUNCTIONS)}+MODULE:FUNCTION, "
-            f"got {public(text)!r}"
-        )
+        raise _unknown_protocol(text, found[1], found[2])
     return Target(cast(Protocol, found[1]), found[2])
+
+
+def _in_module(text: str) -> str:
+    """Return ``MODULE:NAME`` for ``MODULE.py:NAME``."""
+    where, colon, name = text.partition(":")
+    if not where.endswith(".py"):
+        return text
+    return f"{where.removesuffix('.py').removeprefix('./').replace('/', '.')}{colon}{name}"
+
+
+def _unknown_protocol(text: str, protocol: str, rest: str) -> BadArgument:
+    expected = ", ".join(f"{known}+http" for known in PROTOCOLS)
+    near = near_names(protocol, [*PROTOCOLS, *FUNCTIONS, "ase", "ipi", *LIBRARIES], 1)
+    hint = f"; did you mean {LIBRARIES.get(near[0], near[0])}+{_in_module(rest)}?" if near else ""
+    return BadArgument(
+        f"expected a URL that begins with one of {expected}, ase+MODULE:FACTORY, ipi+unix:NAME or ipi+HOST:PORT, "
+        f"{'+, '.join(FUNCTIONS)}+MODULE:FUNCTION, got {public(text)!r}{hint}"
+    )

@@ -70,19 +70,20 @@ def load(page: str, *, bounded: Iterable[str] = ()) -> Kernels:
         return _loaded[page]
     stem = Path(page).stem
     cure = _cure(Path(page))
+    built = "build" if Path(page).parent == OWN else f"{Path(page).absolute().parent.name}/build"
     found = [path for folder in (Path(page).parent / "build", BUILD) if (path := folder / f"{stem}.so").exists()]
     if not found:
-        raise NotBuilt(f"build/{stem}.so is missing; {cure}")
+        raise NotBuilt(f"{built}/{stem}.so is missing; {cure}")
     if not (fitting := [path for path in found if _version(path) == tf.__version__]):
-        raise NotBuilt(f"build/{stem}.so is for TensorFlow {_version(found[0])}, not for {tf.__version__}; {cure}")
+        raise NotBuilt(f"{built}/{stem}.so is for TensorFlow {_version(found[0])}, not for {tf.__version__}; {cure}")
     path = max(fitting, key=lambda path: path.stat().st_mtime_ns)
     if other := next((Path(other) for other in _loaded if Path(other).stem == stem), None):
         expected = f"{other.parent.name}/{other.name} has loaded it; rename one of the two pages, with its .cc"
-        raise NotBuilt(f"build/{stem}.so is the library of another page: {expected}")
+        raise NotBuilt(f"{built}/{stem}.so is the library of another page: {expected}")
     try:
         _loaded[page] = Kernels(tf.load_op_library(str(path)))
     except tf.errors.NotFoundError as error:
-        raise NotBuilt(f"build/{stem}.so does not load: {error.message}; {cure}") from error
+        raise NotBuilt(f"{built}/{stem}.so does not load: {error.message}; {cure}") from error
     _bounded.update(bounded)
     return _loaded[page]
 
@@ -106,7 +107,7 @@ def _version(library: Path) -> str:
 
 def _cure(page: Path) -> str:
     """Return what to do about a library that is missing or does not fit."""
-    if PACKAGE.parent == SERVICE:
-        return "run make native (with PULLBACK_OPS_PATH, for a plug-in) and start again"
-    built = "--service" if page.parent == OWN else page.parent.name
+    if PACKAGE.parent == SERVICE and page.parent == OWN:
+        return "run make native and start again"
+    built = "--service" if page.parent == OWN else page.absolute().parent.name
     return f"run pullback native {built} and start again"

@@ -16,10 +16,12 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pullback.bodies import Body
+from pullback.calls import JSON, Call, op_path
 from pullback.client import Client
 from pullback.errors import BadArgument, PullbackError
 from pullback.gradcheck import floats
-from pullback.gradcheck.function import Function, Point
+from pullback.gradcheck.function import Function, Point, as_object, shown
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.of.json_server import JsonServer
 from pullback.gradcheck.of.openinference import OpenInferenceModel
@@ -29,12 +31,31 @@ from pullback.gradcheck.targets import Protocol, Target
 from pullback.gradcheck.verdict import Finding
 from pullback.recorder.answers import REQUESTS, parts_of
 from pullback.recorder.evaluations import RECORDED, Input, input_of
-from pullback.recorder.op_checks import check_op
 from pullback.recorder.replies import Reply
 
 Document = dict[str, Any]
+CHECKS = ("contract", "value", "derivative")
+"""The checks of an op of a service at a recorded request."""
 LOWEST = 19
 MAX_SHOWN = 200
+
+
+def check_op(client: Client, op: str, content: Any, seed: int, tolerances: Tolerances) -> Document:
+    """Return the report on an op, in the dtype of a request to it.
+
+    Raises ``BadArgument`` for a request with many points, ``PullbackError`` if the service refuses the check.
+    """
+    found = as_object(content)
+    if found is None or as_object(found.get("inputs")) is None or found.get("points"):
+        raise BadArgument(f"expected a request with inputs of one point, got {shown(content)}")
+    fields: Document = {name: found[name] for name in ("inputs", "attrs", "parameters") if name in found}
+    if found.get("dtype") is not None:
+        fields["dtypes"] = [found["dtype"]]
+    fields |= {"checks": CHECKS, "seed": seed}
+    fields["tolerances"] = {"absolute": tolerances.absolute, "relative": tolerances.relative}
+    document = client.send(Call(op_path(op, "check"), dict[str, Any], Body(JSON, (json.dumps(fields).encode(),))))
+    entries = [{**entry, "places": entry.get("places") or [entry]} for entry in document["checks"]]
+    return {**document, "checks": entries, "scope": ""}
 
 
 class Unusable(PullbackError):

@@ -6,22 +6,43 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pullback import calls
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import plain
-from pullback.calls import Common
+from pullback.calls import Call, Common
 from pullback.catalogue import Contract, Slot
+from pullback.client import Client
+from pullback.compose import put
 from pullback.dtypes import COMPLEX, FLOATS
-from pullback.errors import BadArgument, TimedOut
+from pullback.errors import BadArgument, NotFound, TimedOut
 from pullback.graph_values import Document
 from pullback.limits import Limit
 from pullback.remotes.attempts import Attempts
 from pullback.remotes.credentials import given, restored
 from pullback.remotes.forward_passes import ForwardPasses
 from pullback.remotes.points import Points
-from pullback.remotes.reposting import RepostingClient
+
+T = TypeVar("T")
+
+
+class RepostingClient(Client):
+    """A client of the op of a document, with the connections of another client."""
+
+    def __init__(self, client: Client, name: str, document: Document) -> None:
+        """Take the client, the name of the graph and the document that has it."""
+        vars(self).update(vars(client))
+        self.name, self.document = name, document
+
+    def send(self, call: Call[T], limit: Limit | None = None) -> T:
+        """Send a call and return its result, after the document if the service has no such graph."""
+        try:
+            return super().send(call, limit)
+        except NotFound:
+            super().send(put(self.document, self.name), limit)
+            return super().send(call, limit)
+
 
 Path = tuple[str, ...]
 LETTERS = "dt"

@@ -25,6 +25,7 @@ from tests.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 PROJECT = ROOT / "pyproject.toml"
+UV = Path(sys.executable).with_name("uv")
 # A package of the lock, with its hashes.
 LOCKED = re.compile(r"^([a-z][a-z0-9-]*)==.*?(?=^[a-z]|\Z)", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^`([^`\n]*)`:\n\n```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -71,7 +72,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what its extra ``serve`` asks for, at the versions of the lock."""
     folder = tmp_path_factory.mktemp("an environment")
     venv.create(folder, symlinks=True)
-    install = [sys.executable, ROOT / "requirements" / "install.py", folder / "bin" / "python", "--quiet"]
+    install = [UV, "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
     subprocess.run([*install, "--require-hashes", "-r", ROOT / "requirements" / "cpu.txt"], check=True)
     # All that the extra asks for is there, if its ranges admit the versions of the lock.
     subprocess.run([*install, "--no-index", f"pullback[serve] @ {wheel.as_uri()}"], check=True)
@@ -85,7 +86,7 @@ def with_pip(wheel: Path, environment: Path) -> dict[str, str]:
     needed = wheel.with_name("pytest.txt")
     needed.write_text("".join(locked[name] for name in ("iniconfig", "packaging", "pluggy", "pygments", "pytest")))
     python = environment / "bin" / "python"
-    install = [sys.executable, ROOT / "requirements" / "install.py", python, "--quiet", "--require-hashes", "-r"]
+    install = [UV, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r"]
     subprocess.run([*install, needed], check=True)
     pip = environment / "bin" / "pip"
     pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{python}" "$@"\n')

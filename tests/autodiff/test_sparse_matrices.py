@@ -15,7 +15,7 @@ from app.autodiff.sparse_matrices import Matrix, Missed, hessian, jacobian, nonz
 from app.autodiff.sparsity import Subject, by_rows, colored, pattern
 from app.autodiff.sparsity_search import find
 from app.errors import Unprocessable
-from app.execution.sparsities import Sparsities
+from app.kept.sparsities import Sparsities
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output
 
@@ -213,8 +213,8 @@ def test_a_kernel_that_takes_no_axis_of_directions_runs_one_by_one():
 
 def test_what_has_no_room_is_not_kept():
     sparsity = by_rows(find(jacobian(at(PRODUCT, np.eye(5)), ("y",), ("x",)), go_on), go_on)
-    assert not Sparsities(sparsity.bytes - 1).keep(sparsity, "", "a use")
-    assert Sparsities(sparsity.bytes).keep(sparsity, "", "a use")
+    assert not Sparsities(sparsity.bytes - 1).add(sparsity, "", "a use")
+    assert Sparsities(sparsity.bytes).add(sparsity, "", "a use")
 
 
 def test_numbers_too_coarse_to_verify_are_refused():

@@ -62,6 +62,30 @@ def test_integers_for_an_op_of_floats(api: pullback.Client, dtype: str) -> None:
     assert "as by labels" not in str(caught.value)
 
 
+def test_integers_of_another_width_say_how_to_convert_them(api: pullback.Client) -> None:
+    words = r'expected "int32", got "int64": convert it, as by labels\.astype\("int32"\)$'
+    with pytest.raises(pullback.Unprocessable, match=words):
+        api.op("softmax_cross_entropy").forward({"logits": np.zeros((1, 2), "float32"), "labels": np.zeros(1, "int64")})
+
+
+@pytest.mark.parametrize("dtype", [np.float64, float, np.dtype("float64"), np.float64(1).dtype])
+def test_a_dtype_of_numpy_is_its_name(api: pullback.Client, dtype: object) -> None:
+    assert api.op("square").vjp([3.0], dtype=dtype).gradients["x"].dtype == np.float64
+    assert api.op("square").check([3.0], dtypes=[dtype], checks=["derivative"]).verdict == "pass"
+
+
+def test_a_name_of_an_answer_says_in_which_field_it_is(api: pullback.Client) -> None:
+    op = api.op("square")
+    with pytest.raises(
+        TypeError, match=r"expected one of \.gradients, \.outputs before a name: write \.gradients\['x'\]"
+    ):
+        op.vjp([3.0])["x"]
+    with pytest.raises(TypeError, match=r"write \.products\['x'\]"):
+        op.hvp([3.0], vectors=[1.0])["x"]
+    with pytest.raises(TypeError, match=r"expected one of \.outputs, \.gradients before a name$"):
+        op.gradients([3.0])["x"]
+
+
 def test_a_masked_array_is_refused(api: pullback.Client) -> None:
     masked = np.ma.masked_array([1.0, 2.0], mask=[False, True])
     with pytest.raises(pullback.BadArgument, match=r"inputs\.x: expected an array without a mask.*filled"):
@@ -77,7 +101,12 @@ def test_a_timeout_that_cannot_be_kept(timeout: float) -> None:
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda op: op.vjp([1.0], [1.0]), r"expected vjp\(inputs, cotangents=..., wrt=...\), got 2 without a name"),
+        (
+            lambda op: op.vjp([1.0], [1.0]),
+            r"expected vjp\(inputs, cotangents=..., wrt=...\), got 2 without a name: pass several inputs as one "
+            r"dictionary, vjp\({'a': ..., 'b': ...}\), and others by name",
+        ),
+        (lambda op: op.hvp({"x": 1.0}, {"x": 1.0}), r"expected hvp\(inputs, vectors=.*and others by name"),
         (lambda op: op.jvp([1.0]), "jvp: missing a required argument: 'tangents'"),
         (lambda op: op.forward(x=[1.0]), r"got the argument x; .*, an input is forward\({'x': ...}\)"),
         (lambda op: op.gradients([1.0], scale=2), "got the argument scale; an attribute is attrs={'scale': ...}"),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.conftest import client_environment, command
 from tests.client.documents import FAILING, JUDGED, PASSING, stream
-from tests.client.fake_servers import event_stream
+from tests.client.fake_servers import event_stream, problem_response
 from tests.patience import PATIENCE_S
 
 
@@ -36,6 +36,30 @@ def test_a_truncated_stream_of_checks_is_an_error(run: Any, fake_server: Any, tm
     assert result.out.startswith("square: pass")
     assert "closed the connection" in result.error
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("my_op", "and no file or folder here is named my_op: did you mean my_ops?"),
+        ("mse", "and no file or folder here is named mse: did you mean my_ops/mse.py?"),
+        ("square", "and no file or folder here is named square\n"),
+    ],
+)
+def test_a_name_without_a_service_may_be_a_misspelt_path(
+    name: str, words: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_ops").mkdir()
+    (tmp_path / "my_ops" / "mse.py").touch()
+    monkeypatch.chdir(tmp_path)
+    result = run("check", name, url="http://127.0.0.1:1")
+    assert "cannot connect to http://127.0.0.1:1 " in result.err
+    assert words in result.err
+
+
+def test_a_service_with_keys_says_how_to_set_one(run: Any, fake_server: Any) -> None:
+    server = fake_server(problem_response(401, "Unauthorized"))
+    assert "; set PULLBACK_KEY to the key" in run("ops", url=server.url).err
 
 
 def test_ctrl_c_prints_and_writes_what_was_checked(fake_server: Any, tmp_path: Path) -> None:

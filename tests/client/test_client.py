@@ -218,7 +218,7 @@ def test_a_stream_of_checks_ends_with_a_summary(api) -> None:
     events = list(api.checks(["square", "round_ste"], checks=["contract"], dtypes=["float64"]))
     assert isinstance(events[0], reports.Start)
     assert events[0].ops == ["square", "round_ste"]
-    assert [event.op for event in events if isinstance(event, reports.Report)] == ["square", "round_ste"]
+    assert sorted(event.op for event in events if isinstance(event, reports.Report)) == ["round_ste", "square"]
     assert isinstance(events[-1], reports.Summary)
     assert (events[-1].verdict, events[-1].passed) == ("pass", 2)
 

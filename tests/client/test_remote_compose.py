@@ -37,12 +37,12 @@ def test_remote_functions_compose_to_one(service) -> None:
 
 
 def test_a_graph_that_the_service_has_lost_is_posted_again(serve, tmp_path) -> None:
-    url = serve(GRAPHS_PATH=str(tmp_path), EXPRESS="0").url
+    url = serve(DATA=str(tmp_path), EXPRESS="0").url
     [square] = remotes(url, "square")
     double = Plain.compose(lambda x: square(square(x)))
-    for file in tmp_path.iterdir():
+    for file in (tmp_path / "graphs").iterdir():
         file.unlink()
-    with serve(GRAPHS_PATH=str(tmp_path)).client() as other:
+    with serve(DATA=str(tmp_path)).client() as other:
         assert other.get(f"/v1/ops/{double.p.remote.name}").status_code == 404
         double.p.remote.client = type(double.p.remote.client)(
             pullback.Client(str(other.base_url)), double.p.remote.name, double.p.remote.client.document

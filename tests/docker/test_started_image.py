@@ -10,6 +10,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.docker.deployment import COMPOSE_FILE, Deployment
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.docker
 
@@ -61,7 +62,11 @@ def test_the_doctor_runs(deployment: Deployment):
 def test_the_log_has_a_line_for_each_request(deployment: Deployment):
     with deployment.client() as client:
         client.get("/v1/ops/square", headers={"x-request-id": "the-one"})
-    [line] = [line for line in deployment.log().splitlines() if line.endswith("id=the-one")]
+    found, until = list[str](), time.monotonic() + PATIENCE_S
+    # The engine reads what the service writes later than the client its answer.
+    while not found and time.monotonic() < until:
+        found = [line for line in deployment.log().splitlines() if line.endswith("id=the-one")]
+    [line] = found
     assert TEXT_LINE.fullmatch(line)
 
 

@@ -12,7 +12,7 @@ PAGE = "CHANGELOG.md"
 HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 RELEASED = re.compile(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)")
 # Bytes of the page, and lines of a version, of which the one that is in the making may have more.
-MAX_BYTES, MAX_LINES, MAX_UNRELEASED = 20_000, 40, 60
+MAX_BYTES, MAX_LINES, MAX_UNRELEASED = 20_000, 40, 45
 KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 

@@ -255,10 +255,10 @@ def test_every_setting_is_in_the_compose_file_at_its_default() -> None:
     there = dict(re.findall(r"^  (?:# )?(PULLBACK_\w+): ?(\S*)$", text_of("docker-compose.yml"), re.MULTILINE))
     hosts = f"${{PUBLISH_HOSTS:-{','.join(LOOPBACK_HOSTS)}}}"
     other = {"PULLBACK_HOST": "0.0.0.0", "PULLBACK_OPS_PATH": "/ops-extra", "PULLBACK_HOSTS": hosts}
-    other["PULLBACK_CRASHES_PATH"] = "/crashes"
+    other["PULLBACK_DATA"] = "/data"
     assert there == table | other
     image = dict(re.findall(r"(PULLBACK_\w+)=(\S+)", text_of("Dockerfile")))
-    names = ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH", "PULLBACK_CRASHES_PATH")
+    names = ("PULLBACK_HOST", "PULLBACK_PORT", "PULLBACK_OPS_PATH", "PULLBACK_DATA")
     assert image == {name: there[name] for name in names}
 
 

@@ -97,5 +97,6 @@ def test_the_kernel_of_the_page_refuses_a_cotangent_of_another_shape(folder: Pat
 
 def test_an_op_that_is_not_built_gives_the_error_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_native, "BUILD", tmp_path)
-    (tmp_path / "softsign.py").write_text(page_files()["softsign.py"])
-    assert [f"{one.reason}\n" for one in discover([tmp_path]).unavailable] == blocks(ADD_A_NATIVE_OP, "text")
+    (folder := tmp_path / "my_ops").mkdir()
+    (folder / "softsign.py").write_text(page_files()["softsign.py"])
+    assert [f"{one.reason}\n" for one in discover([folder]).unavailable] == blocks(ADD_A_NATIVE_OP, "text")

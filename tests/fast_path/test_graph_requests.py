@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from app.stored.recent import NOTED_S
+from app.kept.memory import NOTED_S
 from tests.conftest import Serve
 from tests.fast_path.both import PATIENCE
 from tests.patience import PATIENCE_S, PAUSE_S
@@ -20,7 +20,7 @@ TAKEN = "pullback_express_requests_total "
 
 
 def test_the_fast_path_takes_requests_for_a_graph_until_it_is_gone(serve: Serve, tmp_path: Path) -> None:
-    with serve(GRAPHS_PATH=str(tmp_path)).client() as client:
+    with serve(DATA=str(tmp_path)).client() as client:
         name = client.post("/v1/graphs", json=CURVE).json()["name"]
 
         def slope(x: float) -> int:
@@ -36,7 +36,7 @@ def test_the_fast_path_takes_requests_for_a_graph_until_it_is_gone(serve: Serve,
             if taken() > before:
                 break
         assert taken() > before
-        [file] = tmp_path.iterdir()
+        [file] = (tmp_path / "graphs").iterdir()
         file.unlink()
         until = time.monotonic() + NOTED_S + PATIENCE_S
         while slope(0.3) == 200:

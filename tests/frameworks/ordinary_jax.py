@@ -5,7 +5,9 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.experimental.ode import odeint
 
 
 def numbers(*shape, seed=0):
@@ -153,5 +155,90 @@ def cross_entropy_inputs():
     return {"logits": numbers(4, 3), "labels": jnp.array([0, 2, 1, 1]), "mask": jnp.array([True, True, False, True])}
 
 
-MODELS = ("mlp", "rnn", "logsumexp", "attention", "fixed_point", "heat", "cross_entropy")
+# The solution of an ordinary differential equation, whose steps and whose adjoint end by a tolerance; one that takes a
+# parameter for a constant in a part.
+def pendulum(part, p):
+    def slope(y, t, p):
+        return jnp.stack([y[1], -p[0] * jnp.sin(y[0]) - part(p[1]) * y[1]])
+
+    return odeint(slope, jnp.array([1.0, 0.0]), jnp.linspace(0.0, 2.0, 3), p)[-1]
+
+
+ode, ode_mistaken = partial(pendulum, lambda x: x), partial(pendulum, lambda x: 0.9 * lax.stop_gradient(x) + 0.1 * x)
+
+
+def ode_inputs():
+    return {"p": jnp.array([1.5, 0.3])}
+
+
+# A perceptron that multiplies in bfloat16; the mistaken one has a ReLU that leaks in its gradient.
+def mixed_perceptron(act, w, v, x):
+    x, w, v = (each.astype(jnp.bfloat16) for each in (x, w, v))
+    return (act(x @ w) @ v).astype(jnp.float32)
+
+
+leaking = ruled(jax.nn.relu, lambda x, dy: jnp.where(x > 0, dy, dy / 4))
+mixed, mixed_mistaken = partial(mixed_perceptron, jax.nn.relu), partial(mixed_perceptron, leaking)
+
+
+def mixed_inputs():
+    return {"w": numbers(3, 8), "v": numbers(8, 2, seed=1), "x": numbers(4, 3, seed=2)}
+
+
+# A layer with dropout by a fixed key, whose mistaken gradient drops other numbers.
+def with_dropout(drop, w, x):
+    return jnp.tanh(drop(x @ w)).sum(0)
+
+
+def drop(x, key=0):
+    return jnp.where(jax.random.bernoulli(jax.random.key(key), 0.5, x.shape), 2 * x, 0)
+
+
+dropping = ruled(drop, lambda x, dy: drop(dy, key=1))
+dropout, dropout_mistaken = partial(with_dropout, drop), partial(with_dropout, dropping)
+
+
+def dropout_inputs():
+    return {"w": numbers(3, 4), "x": numbers(4, 3, seed=1)}
+
+
+# A table at knots of NumPy, which a function with jit inside looks up; the mistaken slope is too large by 1 %.
+KNOTS = np.linspace(-2, 2, 5)
+
+
+def looked_up(table, x, y):
+    return (table(x, y) ** 2).sum()
+
+
+def interpolated(x, y):
+    return jnp.interp(x, KNOTS, y)
+
+
+def steep(x, y, dy):
+    dx, dys = jax.vjp(interpolated, x, y)[1](dy)
+    return 1.01 * dx, dys
+
+
+steeper = jax.custom_vjp(interpolated)
+steeper.defvjp(lambda x, y: (interpolated(x, y), (x, y)), lambda xy, dy: steep(*xy, dy))
+table, table_mistaken = partial(looked_up, interpolated), partial(looked_up, steeper)
+
+
+def table_inputs():
+    return {"x": jnp.array([0.13, -0.47, 1.71]), "y": numbers(5)}
+
+
+MODELS = (
+    "mlp",
+    "rnn",
+    "logsumexp",
+    "attention",
+    "fixed_point",
+    "heat",
+    "cross_entropy",
+    "ode",
+    "mixed",
+    "dropout",
+    "table",
+)
 globals().update({f"{name}_mistaken_inputs": globals()[f"{name}_inputs"] for name in MODELS})

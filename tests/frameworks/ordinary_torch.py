@@ -250,7 +250,49 @@ TARGETS = numbers(5)
 linear_regression = with_inputs(seeded(Regression, torch.mean), BATCH, TARGETS)
 linear_regression_mistaken = with_inputs(seeded(Regression, SumPool.apply), BATCH, TARGETS)
 
+
+class Mixed(nn.Module):
+    """A perceptron under autocast, and its loss in float32."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.first, self.last, self.act = nn.Linear(4, 8), nn.Linear(8, 3), act
+
+    def forward(self, x, labels):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.last(self.act(self.first(x.bfloat16())))
+        return F.cross_entropy(logits.float(), labels)
+
+
+mixed = with_inputs(seeded(Mixed, F.silu), BATCH, LABELS)
+mixed_mistaken = with_inputs(seeded(Mixed, Swish.apply), BATCH, LABELS)
+
+
+def cube_root(a, keep):
+    """Return a root by damped steps of Newton, which end by a tolerance."""
+    x = torch.ones_like(a)
+    while True:
+        step = (x**3 - keep(a)) / (6 * x**2)
+        x = x - step
+        if step.abs().max() < 1e-6:
+            return x
+
+
+def newton(a):
+    return cube_root(a, lambda a: a)
+
+
+def newton_mistaken(a):
+    """Return a root whose gradient is too small."""
+    return cube_root(a, lambda a: 0.9 * a + 0.1 * a.detach())
+
+
+def newton_inputs():
+    return torch.tensor([2.0, 3.0], dtype=torch.float64)
+
+
+newton_mistaken_inputs = newton_inputs
 MODELS = (
     *("mlp_relu", "mlp_gelu", "mlp_leaky", "convnet", "batch_norm", "lstm", "gru", "attention", "cross_entropy"),
-    *("encoder", "linear_regression"),
+    *("encoder", "linear_regression", "mixed", "newton"),
 )

@@ -9,8 +9,9 @@ from tests.frameworks.ordinary_jax import MODELS
 from tests.server_checks.function_reports import report
 
 HERE = "jax+tests.frameworks.ordinary_jax:"
+QUICK = ("heat", "cross_entropy", "mixed")
 CASES = [
-    pytest.param(name, seed, marks=() if name in ("heat", "cross_entropy") and seed == 0 else pytest.mark.thorough)
+    pytest.param(name, seed, marks=() if name in QUICK and seed == 0 else pytest.mark.thorough)
     for name in MODELS
     for seed in range(5)
 ]

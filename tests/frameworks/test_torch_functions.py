@@ -1,7 +1,13 @@
 """``pullback check torch+MODULE:FUNCTION``: right functions and modules pass, wrong ones fail."""
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +20,17 @@ from pullback.torch import gradcheck, gradgradcheck
 from tests.frameworks import functions_of_torch
 from tests.server_checks.function_reports import failed, report, verdicts_of_docs
 
+ROOT = Path(__file__).parents[2]
 HERE = "torch+tests.frameworks.functions_of_torch:"
 RIGHT = (
     *("network", "module", "loss", "norm", "pooled", "only_float32", "cube", "spectrum", "square", "in_bfloat16"),
-    *("convolved", "log_determinant"),
+    *("convolved", "log_determinant", "pinball"),
 )
 WRONG = {
     "wrong_factor": ("derivative", "1.001 times"),
     "no_second": ("second", "all are 0"),
     "from_memory": ("layouts", "of strided arrays"),
+    "pinball_of_float64": ("derivative", "or numbers in float32 inside, would explain it"),
     "nan_at_zero": ("derivative", "is nan"),
     "without_gradient": ("contract", "expected no torch.no_grad()"),
     "writes": ("mutation", "writes into x"),
@@ -69,6 +77,20 @@ def test_the_docs_say_what_autograd_says() -> None:
     theirs, ours = verdicts_of_docs("torch.autograd.gradcheck")
     assert ours == {**dict.fromkeys(RIGHT, "pass"), **dict.fromkeys(WRONG, "fail")}
     assert {name: says(name) for name in theirs} == theirs
+
+
+def test_the_first_lines_of_the_docs_are_true(tmp_path: Path) -> None:
+    """The file and the command print what the docs show, but for the time that they take."""
+    page = (ROOT / "docs" / "check-functions.md").read_text(encoding="utf-8")
+    code, command, output = (re.findall(rf"```{kind}\n(.*?)```", page, re.S)[0] for kind in ("py", "sh", "text"))
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    taken = r"[0-9.]+ s\)"
+    expected = re.escape(re.sub(taken, "TIME", output.strip())).replace("TIME", taken)
+    assert re.search(expected, done.stdout), done.stdout
 
 
 def says(name: str) -> str:

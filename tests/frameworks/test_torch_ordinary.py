@@ -9,8 +9,9 @@ from tests.frameworks.ordinary_torch import MODELS
 from tests.server_checks.function_reports import report
 
 HERE = "torch+tests.frameworks.ordinary_torch:"
+QUICK = ("attention", "batch_norm", "mixed", "newton")
 CASES = [
-    pytest.param(name, seed, marks=() if name in ("attention", "batch_norm") and seed == 0 else pytest.mark.thorough)
+    pytest.param(name, seed, marks=() if name in QUICK and seed == 0 else pytest.mark.thorough)
     for name in MODELS
     for seed in range(5)
 ]
@@ -19,7 +20,10 @@ CASES = [
 @pytest.mark.parametrize(("name", "seed"), CASES)
 def test_a_right_model_passes(name: str, seed: int) -> None:
     found = report(HERE + name, seed=seed)
-    assert found.verdict == "pass", [check.sentence for check in found.checks if check.verdict != "pass"]
+    others = [check for check in found.checks if check.verdict != "pass"]
+    # In bfloat16, small gradients have no digits.
+    doubtful = {(check.check, check.verdict) for check in others if check.verdict != "skipped"}
+    assert not doubtful or (name, doubtful) == ("mixed", {("dtypes", "inconclusive")}), others
 
 
 @pytest.mark.parametrize(("name", "seed"), CASES)

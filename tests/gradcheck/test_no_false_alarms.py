@@ -91,6 +91,7 @@ NASTY = {
     "a spike": nasty(lambda x: 1 / (1e-12 + x * x), [0.0, 1e-7, 1e-5], WIDE),
     "a power at tiny numbers": nasty(lambda x: x**0.3, [1e-300, 1e-12, 1e-6], WIDE),
     "sin(10000x)": nasty(lambda x: tf.sin(1e4 * x), np.linspace(-2, 2, 41).tolist(), WIDE),
+    "a wave finer than the steps": nasty(lambda x: tf.sin(x) + 1e-7 * tf.sin(1e9 * x), [0.0], WIDE),
     "digits beyond the eighth cut off, straight through": nasty(
         custom_gradient(lambda x: tf.round(tf.sin(x) * 1e8) / 1e8, lambda x, dy: dy * tf.cos(x)), [0.3, -1.2, 2.0], WIDE
     ),

@@ -206,7 +206,7 @@ PLANTED = {
         "all are 2 times",
     ),
     "wrong at 1 alone": (made(wrong_at_one), "derivative", "at x = 1 "),
-    "0 where it saturates": (made(saturated, value=tf.nn.softplus), "derivative", "at x = 40 "),
+    "0 where it saturates": (made(saturated, value=tf.nn.softplus), "derivative", "at x = 40, "),
     "weights along the wrong axis": (rows(custom_gradient(matvec, swapped)), "contract", "Incompatible shapes"),
     "a square matrix transposed": (rows(custom_gradient(matvec, transposed), **SQUARE), "derivative", "dx["),
     "weights along the wrong axis of a square": (rows(custom_gradient(matvec, swapped), **SQUARE), "derivative", "dx["),
@@ -352,7 +352,7 @@ def test_the_worst_element_is_the_wrong_one() -> None:
     assert worst["x"] == X[2]
     assert worst["relative"] == pytest.approx(1 / 3, rel=1e-9)
     assert worst["analytic"] / worst["numeric"] == pytest.approx(4 / 3, rel=1e-9)
-    assert entry["sentence"].startswith("dx[2] at x = 0.5 is")
+    assert entry["sentence"].startswith("dx[2] at x = 0.5, dy = 1.10264 is 1.10264, ")
     assert "1 of 4 points wrong" in entry["sentence"]
 
 

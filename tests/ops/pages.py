@@ -181,7 +181,7 @@ WRONG: dict[str, Wrong] = {
         "import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()", "leave out disable_v2_behavior", line=MADE
     ),
     "a library that is not built": Wrong(
-        f"from ops import load\nload(__file__)\n{GOOD}", ("NotBuilt", "is missing; run make native")
+        f"from ops import load\nload(__file__)\n{GOOD}", ("NotBuilt", "is missing; run pullback native")
     ),
     # The fields of an input and an output.
     "a forgotten comma": instead(

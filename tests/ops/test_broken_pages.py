@@ -54,7 +54,7 @@ def test_a_wrong_page_is_unavailable_with_file_line_and_cure(kind: str, tmp_path
     assert [word for word in wrong.words if word not in broken.reason] == [], broken.reason
     assert len(broken.reason) <= 300
     assert str(tmp_path) not in broken.reason
-    if "make native" not in broken.reason:
+    if "pullback native" not in broken.reason:
         place = PLACE.search(broken.reason)
         assert place, broken.reason
         assert place[1] == f"{tmp_path.name}/{path.name}"[-120:]

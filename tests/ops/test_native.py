@@ -101,19 +101,22 @@ def test_a_page_without_its_library_is_unavailable_with_the_cure(tmp_path, elsew
     assert "square" in registry.ops
     (missing,) = registry.unavailable
     assert missing.name == "not_built"
-    assert missing.reason.startswith("NotBuilt: build/not_built.so is missing; run make native")
+    folder = tmp_path.name
+    assert missing.reason == (
+        f"NotBuilt: {folder}/build/not_built.so is missing; run pullback native {folder} and start again"
+    )
 
 
 def test_a_library_for_another_tensorflow_is_refused(elsewhere) -> None:
     (elsewhere / "old.so").touch()
     (elsewhere / "tensorflow.flags").write_text("2.5.0\n-I...\n")
-    with pytest.raises(NotBuilt, match=r"old\.so is for TensorFlow 2\.5\.0, not for 2\..*make native"):
+    with pytest.raises(NotBuilt, match=r"old\.so is for TensorFlow 2\.5\.0, not for 2\..*pullback native"):
         load("old.py")
 
 
 def test_a_library_that_does_not_load_is_refused(elsewhere) -> None:
     (elsewhere / "torn.so").write_bytes(b"\x7fELF, and no more")
-    with pytest.raises(NotBuilt, match=r"torn\.so does not load: .*make native"):
+    with pytest.raises(NotBuilt, match=r"torn\.so does not load: .*pullback native"):
         load("torn.py")
 
 
@@ -163,7 +166,7 @@ def test_a_source_that_does_not_compile_does_not_stop_make_serve(uncompilable) -
             os.killpg(make.pid, signal.SIGTERM)
             _, errors = make.communicate(timeout=PATIENCE_S)
     assert broken["op"] == "uncompilable"
-    assert "build/uncompilable.so is missing; run make native" in broken["reason"]
+    assert "build/uncompilable.so is missing; run pullback native" in broken["reason"]
     assert "uncompilable.cc:" in errors
     assert "Some C++ ops are not built" in errors
 

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+TABLE = np.array([[0.3, -0.7], [1.1, 0.9]], np.float32)
+
 
 def layer(x, w, b):
     return np.tanh(x @ w + b)
@@ -89,6 +91,15 @@ def narrow_vjp(x, dy):
     return 2 * x * dy
 
 
+def in_float32(x):
+    return np.tanh(x.astype(np.float32) @ TABLE).astype(np.float64)
+
+
+def in_float32_vjp(x, dy):
+    slope = 1 - np.tanh(x.astype(np.float32) @ TABLE) ** 2
+    return ((dy.astype(np.float32) * slope) @ TABLE.T).astype(np.float64)
+
+
 def of_kind(x, kind, *, power=2):
     return x**power if kind == "power" else x
 
@@ -101,7 +112,39 @@ def of_kind_inputs():
     return np.array([0.5, 2.0]), "power"
 
 
+def logistic(w, x, y):
+    return float(np.sum(np.log1p(np.exp(-y * (x @ w)))))
+
+
+def logistic_grad(w, x, y):
+    return -x.T @ (y / (1 + np.exp(y * (x @ w))))
+
+
+def logistic_inputs():
+    return np.array([0.5, -1.0, 0.25]), layer_inputs()[0].repeat(2, 0), np.array([1.0, -1.0, 1.0, 1.0])
+
+
+def of_data(w, x, y):
+    return logistic(w, x, y)
+
+
+def of_data_grad(w, x, y):
+    return logistic_grad(w, x, y), None, None
+
+
+def of_data_inputs():
+    w, x, y = logistic_inputs()
+    return w, x, y.astype(int)
+
+
 # The wrong ones.
+in_float32_twice = in_float32
+
+
+def in_float32_twice_vjp(x, dy):
+    return 2 * in_float32_vjp(x, dy)
+
+
 def thrice(x):
     return x**3
 
@@ -161,6 +204,17 @@ def not_linear(x):
 
 def not_linear_vjp(x, dy):
     return np.cos(x) * dy * (1 + 0.01 * np.abs(dy))
+
+
+def twice_of_data(w, x, y):
+    return logistic(w, x, y)
+
+
+def twice_of_data_grad(w, x, y):
+    return 2 * logistic_grad(w, x, y)
+
+
+twice_of_data_inputs = of_data_inputs
 
 
 CALLS = SimpleNamespace(count=0)
@@ -286,12 +340,20 @@ def raising(x):
 raising_vjp = nothing_vjp
 
 
-def one_gradient(x, w):
-    return x * w
+def two_gradients(x, w, b):
+    return x * w + b
 
 
-def one_gradient_vjp(x, w, dy):
-    return dy * w
+def two_gradients_vjp(x, w, b, dy):
+    return dy * w, dy * x
+
+
+def elementwise(x):
+    return x**3
+
+
+def elementwise_grad(x):
+    return 3 * x**2
 
 
 def sleeping(x):

@@ -41,6 +41,14 @@ def wrong_energy_grad(x: np.ndarray) -> np.ndarray:
     return 1.1 * x**3
 
 
+def loss(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sum(np.log1p(np.exp(-y * (x @ w)))))
+
+
+def wrong_loss_grad(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return -1.1 * x.T @ (y / (1 + np.exp(y * (x @ w))))
+
+
 def test_a_right_gradient_returns_a_report_that_is_true(gradients: Callable[..., Any]) -> None:
     power = 3
     found = gradients(lambda x: x**power, X, vjp=lambda x, dy: power * x ** (power - 1) * dy)
@@ -54,6 +62,7 @@ def test_a_right_gradient_returns_a_report_that_is_true(gradients: Callable[...,
         (cube, X, wrong_vjp, "0.66667"),
         (product, {"a": {"w": X}, "power": 2, "b": X + 1}, wrong_product_vjp, "1.5"),
         (energy, X, wrong_energy_grad, "1.1"),
+        (loss, (X, np.sin(np.outer(X, X)), np.array([1, -1, 1])), wrong_loss_grad, "1.1"),
     ],
 )
 def test_a_wrong_gradient_raises_a_report_with_the_python_that_shows_it(

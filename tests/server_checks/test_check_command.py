@@ -153,6 +153,17 @@ def test_an_answer_is_bounded_in_time_and_size(run, monkeypatch) -> None:
         (["umbridge+http://127.0.0.1:1/m", "square"], "expected only URLs of servers beside umbridge+http"),
         (["umbridge+http://127.0.0.1:1/m", "--check", "batching"], "--check: expected some of derivative, determinism"),
         (["grpc+http://127.0.0.1:1/m"], "expected a URL that begins with one of umbridge+http, tesseract+http, oip+"),
+        (
+            ["pytorch+mine:cube"],
+            "numpy+, torch+, jax+, tf+MODULE:FUNCTION, got 'pytorch+mine:cube'; did you mean torch+mine",
+        ),
+        (["tensorflow+mine.py:cube"], "did you mean tf+mine:cube?"),
+        (["torch+mine.py:cube"], "expected a module, got a file in torch+mine.py:cube: write torch+mine:cube"),
+        (["ase+my/mine.py:make"], "expected a module, got a file in ase+my/mine.py:make: write ase+my.mine:make"),
+        (
+            ["mine:cube", "--shape", "x=3"],
+            "expected the library of a function, got 'mine:cube': write one of numpy+mine",
+        ),
         (["ase+math:pi"], "ase+math:pi: expected a function, got float"),
         (["ase+math:tau", "--config", '{"a": 1}'], "--config: expected none, since a calculator has only inputs"),
         (["square", "--inputs", "[1]"], "--inputs, --config and --budget: expected a server"),

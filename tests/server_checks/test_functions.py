@@ -23,7 +23,6 @@ X = np.array([[0.5, -1.0, 2.0], [1.5, 1.0, 0.25]])
 RIGHT: dict[str, Given] = {
     "layer": Given(),
     "rectified": Given(),
-    "energy": Given(),
     "squares": Given(),
     "in_dict": Given(),
     "of_kind": Given(),
@@ -33,7 +32,11 @@ RIGHT: dict[str, Given] = {
     "only_float32": Given(),
     "only_contiguous": SHAPE,
     "narrow": SHAPE,
+    "in_float32": SHAPE,
     "at_knots": Given(),
+    "logistic": Given(),
+    "of_data": Given(),
+    "energy": Given(inputs={"x": np.array([[1, 2]])}),
     "logarithm": Given(shapes={"x": (3,)}, domains={"x": Domain(0.0)}),
 }
 WRONG: dict[str, tuple[str, str, Given]] = {
@@ -42,6 +45,7 @@ WRONG: dict[str, tuple[str, str, Given]] = {
     "hvp_twice": ("second", "all are 2 times", SHAPE),
     "halved_in_place": ("mutation", "writes into x", SHAPE),
     "rounded_gradient": ("derivative", "wrong", SHAPE),
+    "in_float32_twice": ("derivative", "all are 2", SHAPE),
     "not_linear": ("linearity", "vjp(2a + 3b)", SHAPE),
     "wrong_in_float32": ("dtypes", "dx in float32", Given(shapes={"x": (2, 2)}, dtypes=("float32",))),
     "from_memory": ("layouts", "of strided arrays", SHAPE),
@@ -50,6 +54,7 @@ WRONG: dict[str, tuple[str, str, Given]] = {
     "of_base": ("layouts", "of broadcast arrays", SHAPE),
     "drifting": ("determinism", "the second evaluation", SHAPE),
     "transposed": ("derivative", "dx", Given()),
+    "twice_of_data": ("derivative", "all are 2 times", Given()),
 }
 
 
@@ -89,9 +94,16 @@ def test_a_wrong_function_fails(name: str, seed: int) -> None:
         (HERE + "raising", SHAPE, "ValueError: a matrix is needed, at functions.py:"),
         (HERE + "logarithm", SHAPE, "--domain x=0..inf"),
         (HERE + "thrice", Given(), "--shape x=3, or --input x=[1.5,2.5], or define thrice_inputs()"),
-        (HERE + "thrice", Given(shapes={"z": (2,)}), "unknown argument 'z'; expected some of x"),
+        (HERE + "thrice", Given(shapes={"z": (2,)}), "unknown argument 'z'; expected x"),
+        (HERE + "transposed", Given(shapes={"z": (2,)}), "unknown argument 'z'; expected some of x, w"),
         (HERE + "transposed", SHAPE, "missing argument 'w'"),
-        (HERE + "thrice", Given(inputs={"x": np.array([1, 2])}), "expected an argument with floats"),
+        (HERE + "thrice", Given(inputs={"x": np.array([True])}), "expected an argument with floats"),
+        (
+            HERE + "elementwise",
+            Given(shapes={"x": (3,)}),
+            "elementwise: expected elementwise_grad to return a Jacobian, of shape [3, 3], got shape [3]; for an "
+            "elementwise function, define elementwise_vjp(x, dy): return dy * elementwise_grad(x)",
+        ),
         (HERE + "thrice", Given(shapes={"x": (2,)}, vjp="other"), "expected a gradient: other"),
         (
             HERE + "thrice",
@@ -108,8 +120,8 @@ def test_what_cannot_be_checked_says_what_is_missing(target: str, arguments: Giv
 
 
 def test_a_gradient_with_too_few_results_is_a_finding() -> None:
-    found = report(HERE + "one_gradient", Given(shapes={"x": (2,), "w": (2,)}))
-    assert "expected a gradient for each of x, w, got 1" in failed(found)["contract"]
+    found = report(HERE + "two_gradients", Given(shapes={"x": (2,), "w": (2,), "b": (2,)}))
+    assert "expected a gradient for each of x, w, b, got 2" in failed(found)["contract"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +129,8 @@ def test_a_gradient_with_too_few_results_is_a_finding() -> None:
     [
         ("only_float32", Given(), "takes no float64: it was checked in float32 alone"),
         ("only_contiguous", SHAPE, "takes no strided arrays: "),
+        ("logistic", Given(), "The gradient has no part for x, y: these were constants"),
+        ("of_data", Given(), "The gradient has no part for x: these were constants"),
     ],
 )
 def test_what_a_function_does_not_take_is_told(name: str, arguments: Given, words: str) -> None:
@@ -126,7 +140,7 @@ def test_what_a_function_does_not_take_is_told(name: str, arguments: Given, word
 @pytest.mark.parametrize(
     ("name", "verdict", "words"),
     [
-        ("without_gradient", "fail", "expected a gradient for each input, got None: return zeros"),
+        ("without_gradient", "fail", "expected a gradient in x, got None: return zeros"),
         ("other_shapes", "fail", "expected shape [2, 2], got [1, 2]"),
     ],
 )
@@ -203,7 +217,11 @@ def test_wrong_options_say_what_was_expected(options: dict[str, Any], words: str
         given(**{"inputs": None, "shapes": None, "domains": None, "dtypes": None, "vjp": None, **options})
 
 
-@pytest.mark.parametrize(("name", "verdict"), [("right", "pass"), ("wrong", "fail")])
-def test_a_function_of_tensorflow(name: str, verdict: str) -> None:
-    found = report(f"tf+tests.server_checks.tensorflow_functions:{name}", Given(shapes={"x": (3,)}))
-    assert found.verdict == verdict, found.sentence
+@pytest.mark.parametrize(
+    ("shape", "name"), [((3,), ""), *(((2, 3), name) for name in ("in_bfloat16", "in_float32", "dropping"))]
+)
+def test_a_function_of_tensorflow(shape: tuple[int, ...], name: str) -> None:
+    right, wrong = ("right", "wrong") if not name else (name, f"{name}_wrong")
+    for each, verdict in {right: "pass", wrong: "fail"}.items():
+        found = report(f"tf+tests.server_checks.tensorflow_functions:{each}", Given(shapes={"x": shape}))
+        assert found.verdict == verdict, found.sentence

@@ -54,3 +54,38 @@ def test_the_kinks_of_hidden_units_that_meet_are_not_compared() -> None:
         return W.T @ ((W @ x > 0) * [1.0, -3.0])
 
     assert check(network, np.zeros(2), vjp=gradient)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(np.sort(a) - np.sort(b)).sum())
+
+
+def of_distance(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    sign, da, db = np.sign(np.sort(a) - np.sort(b)), np.empty_like(a), np.empty_like(b)
+    da[np.argsort(a, kind="stable")], db[np.argsort(b, kind="stable")] = sign, -sign
+    return da, db
+
+
+A, B = np.array([0.4, 0.7, 0.0, 0.0, -1.4]), np.array([0.0, -0.2, 0.0, 0.0, -1.3])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_kinks_of_sorted_numbers_that_meet_are_not_compared(seed: int) -> None:
+    assert check(distance, (A, B), vjp=of_distance, seed=seed, raises=False).verdict == "pass"
+
+
+def sizes(x: np.ndarray) -> float:
+    return float(((x[:, None] - x) ** 2).sum() + np.abs(x).sum())
+
+
+def of_sizes(x: np.ndarray, at_ties: float) -> np.ndarray:
+    apart = x[:, None] - x
+    return 4 * apart.sum(1) + np.sign(x) + at_ties * ((apart == 0).sum(1) > 1)
+
+
+@pytest.mark.parametrize(("at_ties", "verdict"), [(0.0, "pass"), (0.3, "fail")])
+def test_a_gradient_that_is_wrong_at_equal_numbers_alone_fails(at_ties: float, verdict: str) -> None:
+    def gradient(x: np.ndarray) -> np.ndarray:
+        return of_sizes(x, at_ties)
+
+    assert check(sizes, np.array([0.3, 0.0, -0.7, 0.3]), vjp=gradient, raises=False).verdict == verdict

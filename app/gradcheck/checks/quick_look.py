@@ -3,7 +3,7 @@
 It compares the values with the reference, and both orders along one direction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from app.gradcheck.claims import claim_of
 from app.gradcheck.reference import reference_at
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from ops import Derivative
+from ops import Array, Derivative
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
 
@@ -48,9 +48,18 @@ def how_wrong(target: Target, sample: Sample, order: int) -> float:
     steps = FIRST_STEPS if is_wide else FIRST_STEPS_OF_NARROW
     if is_wide and sample.point.size >= MANY:
         steps = (*steps, TINY_STEP)
-    ratios = [sweep.how_wrong(target, [sample], rows, order, first_step=step) for step in steps]
-    ratio = float(np.min(ratios, axis=0).max(initial=0.0))
+    ratio = _least_ratio(sweep.how_wrong(target, [sample], rows, order, first_step=step) for step in steps)
     return ratio if order == 1 else max(ratio, _ratio_of_slots(sample))
+
+
+def _least_ratio(ratios: Iterable[Array]) -> float:
+    """Return the largest of the ratios, each the least of several looks; take no more looks when none is above 1."""
+    least = np.array(np.inf)
+    for each in ratios:
+        least = np.minimum(least, each)
+        if not (least > 1).any():
+            break
+    return float(least.max(initial=0.0))
 
 
 def _ratio_to_reference(sample: Sample) -> float:
@@ -88,7 +97,7 @@ def compare(target: Target, subject: Subject, sample: Sample) -> Iterator[Findin
     few, tolerances = replace(target, options=replace(target.options, work=WORK)), target.options.tolerances
     if subject.order == 0:
         comparison = Comparison(subject, tolerances)
-        value.compare_values(comparison, value.forward_alone(sample), value.of_bounds(sample))
+        value.compare_values(comparison, value.forward_alone(sample), sample)
         yield comparison.finding("y", "the reference")
         return
     inputs = {name: Comparison(replace(subject, input=name), tolerances) for name in sample.vectors}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from pullback.gradcheck.verdict import Finding, Subject
 NAME = "value"
 # How many random changes show what rounded inputs do to the reference.
 DRAWS = 4
+# Floats arrive in float64, with the digits of the dtype: the reference rounds only what it computes.
+UNIT = rounding.eps("float64")
 
 
 def check(target: Target) -> Iterator[Finding]:
@@ -34,12 +37,12 @@ def check(target: Target) -> Iterator[Finding]:
         try:
             for subsample in target.subsamples:
                 if (sample := target.in_dtype(forward_alone(subsample), dtype)) is not None:
-                    compare_values(comparison, sample, of_bounds(subsample))
+                    compare_values(comparison, sample, subsample)
             others = Comparison(subject, target.options.tolerances) if target.op.sample else comparison
             for sample in target.special_samples if dtype == target.widest else ():
                 # The op, or its reference, may raise there: no domain says that it has a value.
                 with suppress(OpFailed, Unprocessable):
-                    compare_values(others, forward_alone(sample), of_bounds(sample))
+                    compare_values(others, forward_alone(sample), sample)
             yield comparison.finding("y", "the reference")
             if others is not comparison and others.wrong:
                 yield from noted(target, [others.finding("y", "the reference")])
@@ -62,28 +65,33 @@ def of_bounds(sample: Sample) -> Sample:
 
 def compare_values(comparison: Comparison, sample: Sample, wide: Sample) -> None:
     """Compare a sample's outputs; ``wide`` is that in the widest dtype which bounds their rounding."""
-    dtype, rng = comparison.subject.dtype, np.random.default_rng(0)
-    expected = _reference(sample, sample.point.inputs)
-    terms = random_arrays.terms(lambda inputs: _reference(sample, inputs), sample.point.inputs)
-    # Floats arrive in float64, with the digits of the dtype: the reference rounds only what it computes.
-    unit = rounding.eps("float64")
-    moves = {name: np.array(unit * size) for name, size in terms.items()}
+    dtype, expected = comparison.subject.dtype, _reference(sample, sample.point.inputs)
+    least, moves = forward_alone(wide), cache(lambda: _moves(sample, expected))
+    for name, value in expected.items():
+        key = "outputs", name
+        found, is_whole = sample.values[key], sample.values[key].dtype.kind in "iub"
+        allowed = np.zeros(()) if is_whole else least.least_error_bound(key, dtype)
+        if not is_whole and not rounding.is_within(found, value, allowed):
+            with np.errstate(invalid="ignore", over="ignore"):
+                size = UNIT * np.nan_to_num(np.abs(value))
+                allowed = of_bounds(wide).error_bound(key, dtype) + rounding.ROUNDINGS * (size + moves()[name])
+        comparison.add(found, value, allowed, key=key, calls=calls(sample, key))
+
+
+def _moves(sample: Sample, expected: Mapping[str, Array]) -> dict[str, Array]:
+    """Return how far the reference, which returns ``expected``, moves with the roundings inside and of its inputs."""
+    rng, inputs = np.random.default_rng(0), sample.point.inputs
+    terms = random_arrays.terms(lambda inputs: _reference(sample, inputs), inputs)
+    moves = {name: np.array(UNIT * size) for name, size in terms.items()}
     for _ in range(DRAWS):
         rounded = {
-            name: x if x.dtype.kind in "iub" else as_float64(x) * (1 + unit * rng.uniform(-1, 1, x.shape))
-            for name, x in sample.point.inputs.items()
+            name: x if x.dtype.kind in "iub" else as_float64(x) * (1 + UNIT * rng.uniform(-1, 1, x.shape))
+            for name, x in inputs.items()
         }
         for name, value in _reference(sample, rounded).items():
             with np.errstate(invalid="ignore", over="ignore"):
                 accumulate_max(moves[name], value - expected[name])
-    for name, value in expected.items():
-        key = "outputs", name
-        found = sample.values[key]
-        bound = wide.error_bound(key, dtype) + rounding.ROUNDINGS * moves[name]
-        with np.errstate(invalid="ignore", over="ignore"):
-            bound = bound + rounding.ROUNDINGS * unit * np.nan_to_num(np.abs(value))
-        allowed = np.zeros(()) if found.dtype.kind in "iub" else bound
-        comparison.add(found, value, allowed, key=key, calls=calls(sample, key))
+    return moves
 
 
 def _reference(sample: Sample, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.plan import TAYLOR_STEPS, Plan
-from pullback.gradcheck.sample import NOISES, Pair, Sample, directions, first_steps, vectors
+from pullback.gradcheck.sample import NOISES, Pair, Sample, directions, first_steps, gradients, vectors
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, scale_of, usable_status
 
 T = TypeVar("T")
@@ -145,16 +145,34 @@ class Derivatives:
             return self._judged(line, sample, estimate(ones), noise)
         before = self.meter.done
         found = self._judged(line, sample, estimate_twice(estimate, ones, analytic, bar), noise)
-        if move.index is not None and self.meter.spare > OF_KINK * self.plan.steps:
-            found = kinks.judged(
-                found,
-                self._estimate_of(sample, move, noise),
-                sample.point.inputs,
-                (move.slot.name, move.by),
-                (analytic, bar),
-            )
+        if self.meter.spare > OF_KINK * self.plan.steps:
+            found = self._judged_at_kinks(sample, move, noise, found, (analytic, bar))
         self.meter.spare -= max(0, self.meter.done - before - 2 * self.plan.steps)
         return found
+
+    def _judged_at_kinks(
+        self, sample: Sample, move: Move, noise: Array, found: Slopes, gradient: tuple[Array, Array]
+    ) -> Slopes:
+        """Return slopes as the kinks of the number that moves, and those of others, let them stand."""
+        estimate, moved = (
+            self._estimate_of(sample, move, noise),
+            kinks.Moved(sample.point.inputs, move.slot.name, move.by),
+        )
+        if move.index is not None:
+            found = kinks.judged(found, estimate, moved, gradient)
+
+        def across(seed: int) -> Slopes:
+            size = first_steps(moved.inputs[moved.name])
+            other = Move(move.slot, size * vectors(move.slot, np.random.default_rng(seed)))
+            return self._estimate_of(sample, other, noise)(moved.inputs, 0)
+
+        def slope_and_gradient(inputs: Mapping[str, Array]) -> tuple[Slopes, Array]:
+            point = replace(sample.point, inputs=inputs)
+            dxs = gradients(self.meter, point, sample.cotangents, [move.slot])
+            along = [float(np.sum(dxs[slot.name, moved.name] * move.by)) for slot in sample.outputs]
+            return estimate(inputs, 0), np.array(along)
+
+        return kinks.of_others(found, across, slope_and_gradient, moved, gradient)
 
     def _estimate_of(self, sample: Sample, move: Move, noise: Array) -> kinks.Estimate:
         """Return a function that estimates the slopes along a move at other inputs, or on one side."""

@@ -47,6 +47,9 @@ def determinism(meter: Meter, samples: Sequence[Sample], subject: Subject, toler
     if finding.verdict == "pass" and largest:
         note = f"; not bit for bit: numbers differ by up to {largest:.1g} of the largest, as the noise of a solver does"
         finding = replace(finding, sentence=finding.sentence + note)
+    if finding.verdict == "fail" and meter.function.changed is not None:
+        note = "; if it draws random numbers or keeps state, give it a seed, or call .eval() of a module with dropout"
+        finding = replace(finding, sentence=finding.sentence + note)
     yield finding
 
 

@@ -1,12 +1,15 @@
 """Functions of JAX: ``jax+MODULE:FUNCTION``."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from itertools import chain
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from pullback.dtypes import FLOATS, Array
+from pullback.gradcheck.floats import narrowest
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import ordered
 from pullback.gradcheck.of.source import Source, argument, call, part
@@ -16,18 +19,24 @@ from pullback.gradcheck.of.trees import Tree
 UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """What a function raises that cannot be compiled, because it looks at numbers."""
 
+RANDOM = "random_", "threefry", "rng_"
+"""How the names of primitives begin that draw random numbers."""
+
 
 class JaxFunction:
     """A function of pytrees, whose leaves that are arrays of floats are the inputs. It runs compiled, if it can."""
 
-    remark, has_layouts, checks_indices = "", False, False
+    remark, has_layouts, checks_indices, has_solver, casts_to, draws = "", False, False, False, "", False
     dtypes: Sequence[str] = FLOATS
     _derive: Callable[..., Any] = staticmethod(jax.grad)
     """What differentiates a scalar."""
+    _has_x64: ClassVar[bool | None] = None
+    """Whether JAX had float64 when it traced last."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
         self._function, self.mode = function, "jit"
+        self._is_wide = False
         self._names, self._leaves, self._tree = list[str](), list[Any](), jax.tree_util.tree_structure(())
         self._compiled = dict[Any, Callable[..., Any]]()
         self._complex: Collection[str] = ()
@@ -92,30 +101,62 @@ class JaxFunction:
         setup = 'import jax; from jax import numpy as jnp; jax.config.update("jax_enable_x64", True)'
         return setup, f"{pull}({_written(cotangent)})[0]"
 
+    def widened(self) -> "JaxFunction | None":
+        """Return the function with float64 in place of each narrower dtype that it casts to, if it is compiled."""
+        if self.mode == "eager":
+            return None
+        found = self._like("jit")
+        found._is_wide = True
+        return found
+
     def other(self, *, compiles: bool) -> "JaxFunction | None":
         """Return the function in eager mode, op by op, with the same arguments, if this one is compiled."""
         del compiles
         if self.mode == "eager":
             return None
+        found = self._like("eager")
+        found.casts_to = self.casts_to
+        return found
+
+    def _like(self, mode: str) -> "JaxFunction":
+        """Return the function in another mode, with the same arguments."""
         found = type(self)(self._function)
-        found.mode, found._names, found._leaves, found._tree = "eager", self._names, self._leaves, self._tree
+        found.mode, found._names, found._leaves, found._tree = mode, self._names, self._leaves, self._tree
         return found
 
     def _run(self, key: Any, function: Callable[..., dict[str, Any]], *arrays: Any) -> dict[str, Array]:
-        """Call a function of arrays, compiled once for each key."""
+        """Call a function of arrays, compiled once for each key and each dtype."""
         arrays = jax.tree_util.tree_map(_given, arrays)
+        leaves = jax.tree_util.tree_leaves(arrays)
         # Without float64 among the arrays, JAX runs as it does by default: constants are of float32.
-        is_wide = any(x.dtype == np.float64 for x in jax.tree_util.tree_leaves(arrays))
+        is_wide = any(x.dtype == np.float64 for x in leaves)
         with jax.enable_x64(is_wide), jax.disable_jit(self.mode == "eager"):
-            try:
-                compiled = self._compiled.setdefault(key, jax.jit(function)) if self.mode == "jit" else function
-                found = compiled(*arrays)
-            except UNTRACEABLE:
-                if self.mode == "eager":
-                    raise
-                self.mode = "eager"
-                found = function(*arrays)
-            return {name: array(x) for name, x in found.items()}
+            compiled, of_dtypes = function, (key, *((x.shape, x.dtype) for x in leaves))
+            if self.mode != "eager":
+                try:
+                    if of_dtypes not in self._compiled:
+                        self._compiled[of_dtypes] = self._compile(function, arrays, is_first=key == "values")
+                    compiled = self._compiled[of_dtypes]
+                except UNTRACEABLE:
+                    if self._is_wide:
+                        raise
+                    self.mode = "eager"
+            return {name: array(x) for name, x in compiled(*arrays).items()}
+
+    def _compile(self, function: Callable[..., Any], arrays: Any, *, is_first: bool) -> Callable[..., Any]:
+        """Return the function compiled; if it ``is_first``, note its solvers, casts and random numbers."""
+        # With and without x64, JAX would take an array of NumPy in a function with jit for one of the same dtype.
+        if JaxFunction._has_x64 != jax.config.jax_enable_x64:
+            jax.clear_caches()
+            JaxFunction._has_x64 = jax.config.jax_enable_x64
+        with _without_casts() if self._is_wide else nullcontext():
+            traced = jax.jit(function).trace(*arrays)
+            if is_first and not self._is_wide:
+                equations = [*_equations(traced.jaxpr.jaxpr)]
+                self.has_solver = any(map(_is_solver, equations))
+                self.draws = any(each.primitive.name.startswith(RANDOM) for each in equations)
+                self.casts_to = narrowest(casts) if (casts := {*chain(*map(_casts, equations))}) else ""
+            return traced.lower().compile()
 
     def _gradient(self, leaves: Mapping[str, Any], output: str, dy: Any, wrt: Mapping[str, Any]) -> dict[str, Any]:
         def product(xs: Mapping[str, Any]) -> Any:
@@ -187,3 +228,51 @@ def _whole(leaves: Mapping[str, Any], name: str, x: Any) -> Any:
 
 def _written(x: Array) -> Source:
     return written("jnp.array", x, "jnp")
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Yield the equations of a trace, and of the traces within."""
+    for each in jaxpr.eqns:
+        yield each
+        for value in each.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(inner, "eqns"):
+                    yield from _equations(getattr(inner, "jaxpr", inner))
+
+
+def _is_solver(equation: Any) -> bool:
+    """Return whether an equation is a loop that ends where floats say so."""
+    is_loop = equation.primitive.name == "while"
+    return is_loop and any(_floats(each.invars) for each in _equations(equation.params["cond_jaxpr"]))
+
+
+def _casts(equation: Any) -> list[str]:
+    """Return the dtypes that an equation rounds floats to."""
+    widest = max((dtype.itemsize for dtype in _floats(equation.invars)), default=0)
+    return [dtype.name for dtype in _floats(equation.outvars) if dtype.itemsize < widest and dtype.name in FLOATS]
+
+
+def _floats(variables: Any) -> list[Any]:
+    dtypes = [x.aval.dtype for x in variables if hasattr(x.aval, "dtype")]
+    return [dtype for dtype in dtypes if jax.numpy.issubdtype(dtype, np.floating)]
+
+
+@contextmanager
+def _without_casts() -> Iterator[None]:
+    """Trace casts to narrower floats as casts to float64; traces from before, and these after it, are dropped."""
+    primitive: Any = jax.lax.convert_element_type_p
+    bind = primitive.bind
+
+    def wide(x: Any, *, new_dtype: Any, **parameters: Any) -> Any:
+        before, after = (jax.numpy.dtype(dtype) for dtype in (getattr(x, "dtype", new_dtype), new_dtype))
+        are_floats = all(jax.numpy.issubdtype(dtype, np.floating) for dtype in (before, after))
+        is_narrower = are_floats and after.itemsize < before.itemsize
+        return bind(x, new_dtype=np.float64 if is_narrower else new_dtype, **parameters)
+
+    jax.clear_caches()
+    primitive.bind = wide
+    try:
+        yield
+    finally:
+        del primitive.bind
+        jax.clear_caches()

@@ -47,7 +47,7 @@ BROADCAST = Layout(equal_rows, equal_numbers, equal_rows, equal_numbers)
 class LaidOut:
     """A function that gets its arrays in a layout; directions are strided."""
 
-    remark, has_layouts, checks_indices = "", False, True
+    remark, has_layouts, checks_indices, has_solver, casts_to, draws = "", False, True, False, "", False
 
     def __init__(self, library: Library, layout: Layout) -> None:
         """Keep both."""
@@ -76,6 +76,9 @@ class LaidOut:
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
         """Return that of the function."""
         return self._library.source(name, leaves, output, cotangent, wrt)
+
+    def widened(self) -> None:
+        """Return no such function: its casts are not seen."""
 
     def other(self, *, compiles: bool) -> None:
         """Return no other mode."""

@@ -22,6 +22,12 @@ class Library(Protocol):
     """Whether its arrays may be other than contiguous."""
     checks_indices: bool
     """Whether an index beyond the size of an array is an error."""
+    has_solver: bool
+    """Whether a loop that it compiles ends by its numbers; known after the first values."""
+    casts_to: str
+    """The narrowest dtype that floats are cast to inside, "" for none; known after the first values."""
+    draws: bool
+    """Whether it draws random numbers, which are others in another dtype; known after the first values."""
     dtypes: Sequence[str]
     """Those of floats."""
 
@@ -47,6 +53,10 @@ class Library(Protocol):
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
         """Return Python that computes the gradient in ``wrt`` of a function of this name: a setup, an expression."""
+        ...
+
+    def widened(self) -> "Library | None":
+        """Return the function with float64 in place of narrower dtypes that it casts to, ``None`` if it has none."""
         ...
 
     def other(self, *, compiles: bool) -> "Library | None":

@@ -10,7 +10,7 @@ from pullback.dtypes import Array
 from pullback.errors import BadAnswer, BadArgument, ModelFailed
 from pullback.gradcheck import floats
 from pullback.gradcheck.function import (
-    MAX_SHOWN,
+    LARGEST_TOLERANCE,
     Arrays,
     Function,
     Point,
@@ -21,6 +21,7 @@ from pullback.gradcheck.function import (
     given_array,
     given_inputs,
 )
+from pullback.gradcheck.of.iterations import iterates
 from pullback.gradcheck.of.layouts import LaidOut, Layout
 from pullback.gradcheck.of.library import Library
 from pullback.gradcheck.of.order import in_order, is_ordered
@@ -31,8 +32,10 @@ AROUND = 3
 """How many points are the function's own, and around them; the others have zeros, or equal numbers."""
 SOME = 0.5
 """How many numbers of a point are zeros, or equal ones."""
-
-
+MAX_REASON = 200
+"""How many characters of a library's reason a remark has."""
+NARROWED = "float32", "float16"
+"""The dtype that values may be rounded to unseen, and one that would have whole numbers too."""
 LEAST_TOLERANCE = 2.0**-34
 """What a loop may be off that ends where a step is at the level of rounding, relative to the largest number."""
 
@@ -72,7 +75,7 @@ class Given:
 class LocalFunction:
     """A function that is computed in one dtype. Another of its ``variants`` is narrower, or compiled."""
 
-    one_by_one, takes_subsets, is_energy, tolerance = False, True, False, LEAST_TOLERANCE
+    one_by_one, takes_subsets, is_energy = False, True, False
 
     def __init__(
         self,
@@ -89,10 +92,11 @@ class LocalFunction:
         Raises ``BadArgument`` for a function that cannot be checked, with the reason.
         """
         library = library if layout is None else LaidOut(library, layout)
-        self.name, self._library, self._start, self._domains, self.dtype = target, library, start, domains, dtype
+        self.name, self.library, self._start, self._domains, self.dtype = target, library, start, domains, dtype
         self.inputs = bounded([Slot(name, x.shape, dtype) for name, x in start.items()], target)
         self.remark, self.spelling = "", Spelling(target)
         self.changed: str | None = ""
+        self.tolerance = LEAST_TOLERANCE
         self.variants: Mapping[str, Mapping[tuple[str, str], Variant]] = {}
         self.sizes: Mapping[str, Function] = {}
         self.has_jvp = self.has_hessian = False
@@ -109,18 +113,44 @@ class LocalFunction:
         if not all(np.isfinite(floats.decoded(y)).all() for y in values.values()):
             cure = f"give others with --input, or say where they lie: --domain {self.inputs[0].name}=0..inf"
             raise BadArgument(f"{target}: expected arguments with finite values, got NaN or an infinity: {cure}")
-        slots = [Slot(name, y.shape, floats.narrowest((dtype, floats.name_of(y)))) for name, y in values.items()]
+        self._cotangents = {name: floats.narrowest((dtype, floats.name_of(y))) for name, y in values.items()}
+        inside = floats.narrowest((dtype, library.casts_to or dtype, self._dtype_of_digits(point)))
+        self.inputs = [Slot(slot.name, slot.shape, inside) for slot in self.inputs]
+        slots = [Slot(name, y.shape, floats.narrowest((inside, self._cotangents[name]))) for name, y in values.items()]
         self.outputs = bounded(slots, target)
         if any(slot.dtype != dtype for slot in slots):
             self.remark = f"The function computes in {slots[0].dtype}, though its inputs have {dtype}."
         self.remark = f"{self.remark} {library.remark}".strip()
 
     def look_for_derivatives(self) -> None:
-        """See whether the function has a forward mode and a second order."""
+        """See whether the function has a forward mode and a second order, and whether it iterates."""
         x, y, point = self.inputs[0].name, self.outputs[0], Point(self._start)
         v, dy = self._start[x], np.ones(y.shape)
         self.has_jvp = self._has("forward mode", lambda: self.jvp(point, x, v, [y.name]))
         self.has_hessian = self._has("second order", lambda: self.hessian(point, y.name, (x, x), dy, v))
+        if self.library.has_solver or self._counts_differ():
+            self.tolerance = LARGEST_TOLERANCE
+
+    def _counts_differ(self) -> bool:
+        rng, start = np.random.default_rng(0), {name: self._exact(x) for name, x in self._start.items()}
+        near = [{name: self._near(name, x, rng) for name, x in start.items()} for _ in range(2)]
+        points = [Point(start), *map(Point, near)]
+        try:
+            return iterates(lambda point: self._called(self.library.values, point), points)
+        except (NotImplementedError, ModelFailed, BadAnswer):
+            return False
+
+    def _dtype_of_digits(self, point: Point) -> str:
+        """Return float32 if all values around a point have no more digits, though not as few as whole numbers."""
+        rng = np.random.default_rng(0)
+        near = {name: self._near(name, self._exact(x), rng) for name, x in point.inputs.items()}
+        try:
+            found = self._called(self.library.values, Point(near))
+        except (NotImplementedError, ModelFailed):
+            return self.dtype
+        values = np.concatenate([np.ravel(floats.decoded(y)) for y in found.values()])
+        is_narrow, is_narrower = (np.array_equal(values, floats.rounded(values, dtype)) for dtype in NARROWED)
+        return NARROWED[0] if is_narrow and not is_narrower else self.dtype
 
     def nearest(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays]:
         """Return the inputs and the cotangents nearest to these that it takes: in its dtype and its layout."""
@@ -148,24 +178,24 @@ class LocalFunction:
 
     def values(self, point: Point) -> Arrays:
         """Return the outputs."""
-        return self._floats(self._called(self._library.values, point), {slot.name: slot.shape for slot in self.outputs})
+        return self._floats(self._called(self.library.values, point), {slot.name: slot.shape for slot in self.outputs})
 
     def vjp(self, point: Point, output: str, cotangent: Array, inputs: Sequence[str]) -> Arrays:
         """Return Jᵀ dy by input."""
         dy = self._of_output(output, cotangent)
-        found = self._called(lambda leaves: self._library.vjp(leaves, output, dy, inputs), point)
+        found = self._called(lambda leaves: self.library.vjp(leaves, output, dy, inputs), point)
         return self._floats(found, {name: point.inputs[name].shape for name in inputs})
 
     def jvp(self, point: Point, name: str, tangent: Array, outputs: Sequence[str]) -> Arrays:
         """Return J tx by output."""
         tx = floats.encoded(tangent, self.dtype)
-        found = self._called(lambda leaves: self._library.jvp(leaves, name, tx, outputs), point)
+        found = self._called(lambda leaves: self.library.jvp(leaves, name, tx, outputs), point)
         return self._floats(found, {slot.name: slot.shape for slot in self.outputs if slot.name in outputs})
 
     def hessian(self, point: Point, output: str, inputs: tuple[str, str], cotangent: Array, vector: Array) -> Array:
         """Return ∂/∂b [Jₐᵀ dy] · v, of the shape of a."""
         dy, v = self._of_output(output, cotangent), floats.encoded(vector, self.dtype)
-        found = self._called(lambda leaves: {inputs[0]: self._library.hessian(leaves, output, inputs, dy, v)}, point)
+        found = self._called(lambda leaves: {inputs[0]: self.library.hessian(leaves, output, inputs, dy, v)}, point)
         return self._floats(found, {inputs[0]: point.inputs[inputs[0]].shape})[inputs[0]]
 
     def request(self, point: Point, output: str, name: str, cotangent: Array) -> Request:
@@ -173,7 +203,7 @@ class LocalFunction:
         body = {"inputs": {key: x.tolist() for key, x in point.inputs.items()}, "cotangent": cotangent.tolist()}
         leaves = {key: floats.encoded(x, self.dtype) for key, x in point.inputs.items()}
         dy = self._of_output(output, cotangent)
-        source = self.spelling.command(*self._library.source(self.spelling.name, leaves, output, dy, name))
+        source = self.spelling.command(*self.library.source(self.spelling.name, leaves, output, dy, name))
         where = f"the gradient of {output} of {self.name} in {self.dtype}"
         return Request(where, body, name, is_http=False, source=source)
 
@@ -210,21 +240,21 @@ class LocalFunction:
         return {name: floats.decoded(found[name]) for name in shapes}
 
     def _of_output(self, output: str, cotangent: Array) -> Array:
-        dtype = next(slot.dtype for slot in self.outputs if slot.name == output)
-        return floats.encoded(cotangent, dtype)
+        return floats.encoded(cotangent, self._cotangents[output])
 
     def _has(self, what: str, derivative: Callable[[], Any]) -> bool:
         """Return whether the function has a derivative; the remark says why not, if the library does."""
         try:
             derivative()
         except (NotImplementedError, ModelFailed, BadAnswer) as error:
-            if text := str(error)[:MAX_SHOWN]:
-                self.remark = f"{self.remark} It has no {what}: {text}.".strip()
+            if why := next(iter(str(error).strip().splitlines()), "").removesuffix("."):
+                why = why if len(why) <= MAX_REASON else f"{why[:MAX_REASON]}…"
+                self.remark = f"{self.remark} It has no {what}: {why}.".strip()
             return False
         return True
 
     def _exact(self, x: Array) -> Array:
-        return floats.rounded(np.asarray(x, np.float64), self.dtype)
+        return floats.rounded(np.asarray(x, np.float64), self.inputs[0].dtype)
 
     def _near(self, name: str, x: Array, rng: np.random.Generator) -> Array:
         """Return other numbers of a size like those, in the domain."""

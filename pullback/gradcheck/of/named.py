@@ -112,7 +112,9 @@ def _arguments(target: NamedFunction, given: Given) -> dict[str, Tree]:
     names = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     needed = [each.name for each in parameters if each.default is each.empty and each.name in names]
     if given.inputs or given.shapes:
-        found = _written(given, WIDE if target.kind == "numpy" else NARROW)
+        # The parameters of a module are floats, beside which an integer may be an index.
+        has_floats = hasattr(target.function, "named_parameters")
+        found = _written(given, WIDE if target.kind == "numpy" else NARROW, has_floats=has_floats)
     else:
         stands = getattr(target.function, "inputs", None) or vars(target.module).get(f"{target.name}{INPUTS}")
         if stands is None:
@@ -122,17 +124,25 @@ def _arguments(target: NamedFunction, given: Given) -> dict[str, Tree]:
             raise BadArgument(f"{target}: expected arguments: write {shapes}, or {numbers}, {beside}")
         found = by_name(stands() if callable(stands) else stands, target.function)
     if wrong := [each for each in found if len(names) == len(parameters) > 0 and each not in names]:
-        raise BadArgument(f"{target}: unknown argument {wrong[0]!r}; expected some of {', '.join(names)}")
+        raise BadArgument(f"{target}: unknown argument {wrong[0]!r}; expected {_some_of(names)}")
     if missing := [each for each in needed if each not in found]:
         raise BadArgument(f"{target}: missing argument {missing[0]!r}: write --shape {missing[0]}=3, for example")
     return found
 
 
-def _written(given: Given, dtype: str) -> dict[str, Tree]:
-    """Return the arguments of a command line: random numbers of the shapes, and numbers; floats have the dtype."""
+def _some_of(names: Sequence[str]) -> str:
+    return f"some of {', '.join(names)}" if len(names) > 1 else names[0] if names else "none"
+
+
+def _written(given: Given, dtype: str, *, has_floats: bool) -> dict[str, Tree]:
+    """Return the arguments of a command line: random numbers of the shapes, and numbers, whose floats have the dtype.
+
+    Integers are floats too if no argument ``has_floats``.
+    """
     rng = np.random.default_rng(0)
     found = {
         key: given.domains.get(key, Domain()).draw(shape, rng).astype(dtype) for key, shape in given.shapes.items()
     }
     arrays = {key: np.asarray(value) for key, value in given.inputs.items()}
-    return found | {key: x.astype(dtype) if x.dtype.kind == "f" else x for key, x in arrays.items()}
+    kinds = "f" if found or has_floats or any(x.dtype.kind in "fc" for x in arrays.values()) else "fiu"
+    return found | {key: x.astype(dtype) if x.dtype.kind in kinds else x for key, x in arrays.items()}

@@ -1,12 +1,18 @@
 """Functions of TensorFlow: ``tf+MODULE:FUNCTION``. The page of an op is checked in more ways, by its file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+# Private, because TensorFlow shows no caller what it casts.
+from tensorflow.python.ops import gen_math_ops as _kernels
+
 from pullback.dtypes import FLOATS, Array
+from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.of.calling import ordered
 from pullback.gradcheck.of.source import Source, call, part
@@ -17,25 +23,43 @@ from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 class TensorFlowFunction:
     """A function of tensors. It runs in eager mode, as written."""
 
-    mode, remark, has_layouts, checks_indices = "eager", "", False, False
+    mode, remark, has_layouts, checks_indices, has_solver, casts_to = "eager", "", False, False, False, ""
     dtypes: Sequence[str] = FLOATS
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function; ``leaves`` sets its arguments."""
-        self._function, self._arguments = function, dict[str, Tree]()
+        self._function, self._arguments, self._is_wide = function, dict[str, Tree](), False
+        self._start = dict[str, Array]()
 
     def leaves(self, arguments: Mapping[str, Tree]) -> dict[str, Array]:
         """Keep the arguments, and return the arrays of floats in them."""
         self._arguments = dict(arguments)
-        return {name: array(x) for name, x in flatten(self._arguments, "") if is_float(x)}
+        self._start = {name: array(x) for name, x in flatten(self._arguments, "") if is_float(x)}
+        return self._start
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
-        return {name: array(y) for name, y in self._outputs(self._tensors(leaves)).items()}
+        with _casts(widens=self._is_wide) as dtypes:
+            found = self._outputs(self._tensors(leaves))
+        if dtypes and not self._is_wide:
+            self.casts_to = floats.narrowest(dtypes)
+        return {name: array(y) for name, y in found.items()}
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph of the function has random numbers."""
+        try:
+            found: Any = tf.function(lambda: self._outputs(self._tensors(self._start)))
+            graph = found.get_concrete_function().graph.as_graph_def()
+        except Exception:  # noqa: BLE001 - the function, or TensorFlow, may raise anything as it is traced
+            return False
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        return any("Random" in node.op for node in nodes)
 
     def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
         """Return Jᵀ dy by input."""
-        found = self._gradients(self._tensors(leaves), output, cotangent, inputs)
+        with self._casting():
+            found = self._gradients(self._tensors(leaves), output, cotangent, inputs)
         return {name: array(dx) for name, dx in found.items()}
 
     def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
@@ -46,10 +70,11 @@ class TensorFlowFunction:
         """Return ∂/∂b [Jₐᵀ dy] · v as the gradient of a gradient: that in a of ⟨J_bᵀ dy, v⟩."""
         a, b = inputs
         tensors = self._tensors(leaves)
-        with tf.GradientTape() as tape:
-            tape.watch(tensors[a])
-            product = tf.reduce_sum(self._gradients(tensors, output, dy, [b])[b] * tensor(v))
-        found = tape.gradient(product, tensors[a], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        with self._casting():
+            with tf.GradientTape() as tape:
+                tape.watch(tensors[a])
+                product = tf.reduce_sum(self._gradients(tensors, output, dy, [b])[b] * tensor(v))
+            found = tape.gradient(product, tensors[a], unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return array(found)
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
@@ -58,6 +83,12 @@ class TensorFlowFunction:
         y = call(name, ordered(self._function, rebuild(self._arguments, "", lambda key, x: sources.get(key) or x)))
         pull = f"tf.function(lambda x: tf.gradients({y}{part(output)}, x, {_written(cotangent)}))"
         return "import tensorflow as tf", f"{pull}({_written(leaves[wrt])})[0]"
+
+    def widened(self) -> "TensorFlowFunction":
+        """Return the function with float64 in place of each narrower dtype that it casts to."""
+        found = copy(self)
+        found._is_wide, found.casts_to = True, ""
+        return found
 
     def other(self, *, compiles: bool) -> "TensorFlowFunction":
         """Return the function as a graph, with the same arguments."""
@@ -68,8 +99,11 @@ class TensorFlowFunction:
 
         # TensorFlow would take the signature of what the function itself wraps.
         found = TensorFlowFunction(tf.function(called))
-        found.mode, found._arguments = "graph", self._arguments
+        found.mode, found._arguments, found.casts_to = "graph", self._arguments, self.casts_to
         return found
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        return _casts(widens=True) if self._is_wide else nullcontext()
 
     def _gradients(
         self, tensors: Mapping[str, tf.Tensor], output: str, cotangent: Array, inputs: Sequence[str]
@@ -108,6 +142,26 @@ def array(x: object) -> Array:
 def tensor(x: Array) -> tf.Tensor:
     """Return the tensor of an array, of which uint16 is the bits of bfloat16."""
     return tf.constant(x.view(tf.bfloat16.as_numpy_dtype) if x.dtype == np.uint16 else x)
+
+
+@contextmanager
+def _casts(*, widens: bool) -> Generator[set[str]]:
+    """Yield the dtypes that casts round floats to; if it ``widens``, float64 takes their place."""
+    kernels: Any = _kernels
+    dtypes, cast = set[str](), kernels.cast
+
+    def seen(x: tf.Tensor, DstT: Any, *others: Any, **named: Any) -> tf.Tensor:
+        before, after = x.dtype.name, tf.as_dtype(DstT).name
+        if {before, after} <= {*FLOATS} and floats.eps(after) > floats.eps(before):
+            dtypes.add(after)
+            DstT = tf.float64 if widens else DstT
+        return cast(x, DstT, *others, **named)
+
+    kernels.cast = seen
+    try:
+        yield dtypes
+    finally:
+        kernels.cast = cast
 
 
 def _written(x: Array) -> Source:

@@ -1,12 +1,15 @@
 """Functions and modules of PyTorch: ``torch+MODULE:FUNCTION``."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck import floats
@@ -19,18 +22,65 @@ from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 Tensors = dict[str, torch.Tensor]
 
 
+class _Casts(TorchDispatchMode):
+    """The dtypes that floats are cast to, as autocast does; if it ``widens``, float64 takes their place.
+
+    It sees random numbers, too.
+    """
+
+    def __init__(self, *, widens: bool = False) -> None:
+        super().__init__()
+        self.dtypes, self.draws, self._widens = set[str](), False, widens
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.draws |= torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        named = dict(kwargs or {})
+        dtype, x = named.get("dtype"), next(iter(args), None)
+        if isinstance(dtype, torch.dtype) and isinstance(x, torch.Tensor) and x.is_floating_point():
+            before, name = (str(each).removeprefix("torch.") for each in (x.dtype, dtype))
+            if {before, name} <= {*FLOATS} and floats.eps(name) > floats.eps(before):
+                self.dtypes.add(name)
+                named["dtype"] = torch.float64 if self._widens else dtype
+        return func(*args, **named)
+
+
+class _WideNumbers(TorchFunctionMode):
+    """Tensors that are made of numbers have a wide dtype, in this thread.
+
+    ``torch.where(x > 0, 0.9, 0.1)`` is a tensor of float32, and as exact as it need be in a function of float32. A
+    function may never return, so the default dtype of the process is another one for a call of PyTorch alone.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self._dtype)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            torch.set_default_dtype(before)
+
+
 class TorchFunction:
     """A function of tensors, or a module, whose parameters are inputs too.
 
     If some arguments require a gradient, the others are not inputs. Outputs without a gradient are none, beside others.
     """
 
-    mode, remark, has_layouts, checks_indices = "eager", "", True, True
+    mode, remark, has_layouts, checks_indices, has_solver, casts_to, draws = "eager", "", True, True, False, "", False
     dtypes: Sequence[str] = FLOATS
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Keep the function, in eager mode if it is compiled; ``leaves`` sets its arguments."""
         self._function, self._arguments = _in_eager_mode(function), dict[str, Tree]()
+        self._is_wide, self._cast_from, self._own = False, "", "float64"
         self._is_compiled = self._function is not function
         self._compiled: Callable[[Tensors], Any] | None = None
         self._constants: Collection[str] | None = None
@@ -44,12 +94,22 @@ class TorchFunction:
         self._constants = None
         given = {name: x for name, x in flatten(self._arguments, "") if is_number(x)}
         inputs = {name: x for name, x in given.items() if x.requires_grad} or given
+        # Numbers of the command line have no dtype: a function of them runs in PyTorch's.
+        own = [x for _, x in flatten(arguments, "") if is_number(x)] + [*self._parameters.values()]
+        dtypes = [floats.name_of(array(x.real)) for x in own] or [str(torch.get_default_dtype()).removeprefix("torch.")]
+        self._own = floats.narrowest(dtypes)
         return {name: array(x) for name, x in _real((inputs | self._parameters).items())}
 
     def values(self, leaves: Arrays) -> dict[str, Array]:
         """Return the outputs."""
         # Some functions look whether their inputs require a gradient.
-        found = self._results(self._tensors(leaves, list(leaves)))
+        tensors, dtype = self._tensors(leaves, list(leaves)), floats.narrowest(map(floats.name_of, leaves.values()))
+        with self._running_in(dtype, sees_casts=dtype != self._cast_from) as casts:
+            found = self._results(tensors)
+        if casts and not self._is_wide:
+            self.draws |= casts.draws
+            # Autocast has none in float64.
+            self._cast_from, self.casts_to = dtype, floats.narrowest(casts.dtypes) if casts.dtypes else ""
         if self._constants is None:
             constants = [name for name, y in found.items() if not y.requires_grad]
             self._constants = constants if len(constants) < len(found) else ()
@@ -60,13 +120,14 @@ class TorchFunction:
     def vjp(self, leaves: Arrays, output: str, cotangent: Array, inputs: Sequence[str]) -> dict[str, Array]:
         """Return Jᵀ dy by input, as ``backward`` computes it."""
         tensors = self._tensors(leaves, inputs)
-        found = self._gradients(tensors, output, cotangent, inputs)
+        with self._running_at(leaves):
+            found = self._gradients(tensors, output, cotangent, inputs)
         return {name: array(dx) for name, dx in found.items()}
 
     def jvp(self, leaves: Arrays, name: str, tangent: Array, outputs: Sequence[str]) -> dict[str, Array]:
         """Return J tx by output, in forward mode."""
         tensors = self._tensors(leaves)
-        with forward_ad.dual_level():
+        with forward_ad.dual_level(), self._running_at(leaves):
             tensors[name] = forward_ad.make_dual(tensors[name], tensor(tangent))
             try:
                 found = self._results(tensors)
@@ -80,11 +141,12 @@ class TorchFunction:
         """Return ∂/∂b [Jₐᵀ dy] · v as double backward computes it: the gradient in a of ⟨J_bᵀ dy, v⟩."""
         a, b = inputs
         tensors = self._tensors(leaves, inputs)
-        slope = self._gradients(tensors, output, dy, [b], create_graph=True)[b]
-        if not slope.requires_grad:  # it is linear, or its backward cannot be differentiated
-            return np.zeros_like(leaves[a])
-        product = (slope * tensor(v)).sum()
-        [found] = torch.autograd.grad(product, [tensors[a]], allow_unused=True)
+        with self._running_at(leaves):
+            slope = self._gradients(tensors, output, dy, [b], create_graph=True)[b]
+            if not slope.requires_grad:  # it is linear, or its backward cannot be differentiated
+                return np.zeros_like(leaves[a])
+            product = (slope * tensor(v)).sum()
+            [found] = torch.autograd.grad(product, [tensors[a]], allow_unused=True)
         return np.zeros_like(leaves[a]) if found is None else array(found)
 
     def source(self, name: str, leaves: Arrays, output: str, cotangent: Array, wrt: str) -> tuple[str, str]:
@@ -114,6 +176,23 @@ class TorchFunction:
         found = copy(self)
         found.mode, found._compiled = "compile", torch.compile(self._results_of, dynamic=False)
         return found
+
+    def widened(self) -> "TorchFunction":
+        """Return the function with float64 in place of each narrower dtype that it casts to."""
+        found = copy(self)
+        found._is_wide, found._constants, found.casts_to, found._cast_from = True, None, "", ""
+        return found
+
+    @contextmanager
+    def _running_in(self, dtype: str, *, sees_casts: bool) -> Iterator[_Casts | None]:
+        """Run in a dtype. Where it is wider than that of the arguments, so are the tensors that numbers become."""
+        with ExitStack() as stack:
+            if floats.eps(dtype) < floats.eps(self._own) and torch.get_default_dtype() == torch.float32:
+                stack.enter_context(_WideNumbers(getattr(torch, dtype)))
+            yield stack.enter_context(_Casts(widens=self._is_wide)) if sees_casts else None
+
+    def _running_at(self, leaves: Arrays) -> AbstractContextManager[_Casts | None]:
+        return self._running_in(floats.narrowest(map(floats.name_of, leaves.values())), sees_casts=self._is_wide)
 
     def _gradients(
         self, tensors: Tensors, output: str, cotangent: Array, inputs: Sequence[str], *, create_graph: bool = False

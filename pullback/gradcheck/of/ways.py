@@ -1,6 +1,7 @@
 """A function as a model in float64, beside the other ways in which it runs: dtypes, modes, layouts and sizes."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any
@@ -43,18 +44,23 @@ def local_function(
     own dtype. With ``limit_s``, another thread makes the first calls, and may take so many seconds for each model.
     """
     arguments = as_arrays(arguments)
-    start = library.leaves(arguments)
+    try:
+        start = within(limit_s, partial(library.leaves, arguments))
+    except BadArgument as error:
+        raise BadArgument(f"{target}: {error}") from error
     if not start:
-        expected = "an argument with floats, complex ones for PyTorch and JAX alone"
+        expected = "an argument with floats, complex ones for PyTorch and JAX alone (an integer is a constant)"
         raise BadArgument(f"{target}: expected {expected}, got {shown(dict(arguments))}")
     if unknown := [dtype for dtype in given.dtypes if dtype not in library.dtypes]:
         raise BadArgument(f"--dtype: expected some of {', '.join(library.dtypes)} for {target}, got {unknown[0]!r}")
     own = floats.narrowest(map(floats.name_of, start.values()))
     narrower, numbers = dict.fromkeys(each for each in (own, *given.dtypes) if each != WIDE), _drawn(start, given)
 
+    tolerance = 0.0
+
     def make(function: Library, numbers: Arrays, dtype: str, **layout: Any) -> LocalFunction:
         found = within(limit_s, partial(LocalFunction, target, function, numbers, given.domains, dtype, **layout))
-        found.spelling = spelling
+        found.spelling, found.tolerance = spelling, max(found.tolerance, tolerance)
         return found
 
     try:
@@ -64,16 +70,34 @@ def local_function(
             raise
         found, narrower = make(library, numbers, own), dict.fromkeys(given.dtypes)
         found.remark = f"The function takes no float64: it was checked in {own} alone. {found.remark}".rstrip()
+    casts = library.casts_to
+    if casts and floats.eps(casts) > floats.eps(found.dtype) and (wide := library.widened()) is not None:
+        # Its derivatives are those of the function without rounding, beside which the function as written is compared.
+        with suppress(BadArgument):
+            found = make(wide, numbers, WIDE)
+            how = f"It casts to {casts}: it was checked without these casts, and then compared as written."
+            found.remark = f"{how} {found.remark}".rstrip()
+            narrower = {own: None, **narrower}
+    if narrower and library.draws:
+        narrower.clear()
+        why = f"It draws random numbers, others in each dtype: it was checked in {found.dtype} alone."
+        found.remark = f"{why} {found.remark}".rstrip()
     within(limit_s, found.look_for_derivatives)
+    tolerance = found.tolerance
     other = library.other(compiles=given.compiles)
     modes = {} if other is None else {(f"in mode {other.mode}", f"in mode {library.mode}"): (other, found.dtype)}
-    dtypes = {(f"in {dtype}", f"in {found.dtype}"): (library, dtype) for dtype in narrower if dtype != found.dtype}
+    is_cast = found.library is not library
+    dtypes = {
+        (f"in {dtype}", f"in {found.dtype}{' without its casts' if is_cast else ''}"): (library, dtype)
+        for dtype in narrower
+        if dtype != found.dtype or is_cast
+    }
     found.variants = {
         "dtypes": {names: make(function, numbers, dtype) for names, (function, dtype) in dtypes.items()},
         "modes": {names: make(function, numbers, dtype) for names, (function, dtype) in modes.items()},
-        "layouts": _layouts(found, make, library, numbers) if library.has_layouts else {},
+        "layouts": _layouts(found, make, found.library, numbers) if library.has_layouts else {},
     }
-    found.sizes = _sizes(found, make, library, arguments, numbers)
+    found.sizes = _sizes(found, make, found.library, arguments, numbers, limit_s=limit_s)
     return found
 
 
@@ -100,7 +124,13 @@ def _layouts(found: LocalFunction, make: Make, library: Library, numbers: Arrays
 
 
 def _sizes(
-    found: LocalFunction, make: Make, library: Library, arguments: Mapping[str, Tree], numbers: Arrays
+    found: LocalFunction,
+    make: Make,
+    library: Library,
+    arguments: Mapping[str, Tree],
+    numbers: Arrays,
+    *,
+    limit_s: float | None,
 ) -> dict[str, Function]:
     """Return the function with arguments of other sizes, as far as it takes them."""
     sizes = dict[str, Function]()
@@ -108,7 +138,7 @@ def _sizes(
         for changed in candidates:
             other = copy(library)
             try:
-                start = {name: floats.decoded(x) for name, x in other.leaves(changed).items()}
+                start = {name: floats.decoded(x) for name, x in within(limit_s, partial(other.leaves, changed)).items()}
                 ordered = [name for name in start if is_ordered(numbers[name])]
                 start |= {name: resampled(numbers[name], len(start[name])) for name in ordered}
                 if sum(x.size for x in start.values()) > MOST_NUMBERS:

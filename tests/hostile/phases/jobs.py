@@ -25,7 +25,7 @@ def attack(stage: Stage) -> None:
     rng, posted = random.Random(stage.seed), dict[int, str]()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(THREADS) as threads:
         for run in range(KILLS + 1):
-            with Target(f"jobs-{run}", WORKERS="2", JOBS_PATH=folder, KEY_JOBS=str(MOST)) as target:
+            with Target(f"jobs-{run}", WORKERS="2", DATA=folder, KEY_JOBS=str(MOST)) as target:
                 with target.wait_until_ready().service.client() as client:
                     numbers = range(JOBS if run == KILLS else JOBS * (run + 1) // KILLS)
                     posts = [threads.submit(_post, stage, client, number) for number in numbers]
