@@ -16,7 +16,7 @@ from benchmarks.cells import figure
 from benchmarks.pages import table
 from benchmarks.processes import HOST, ROOT, Server, Unavailable, environment
 
-CLIENTS = ROOT / "build" / "clients"
+BUILD = ROOT / "build"
 MIXES = ROOT / "benchmarks" / "mixes"
 ROUNDS, QUICK_ROUNDS, CALLS_S, LIMIT_S = 7, 3, 3.0, 120
 HEAD = (
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 def cost(client: str, server: Server, path: str, rounds: int) -> Cost:
     """Return the cost of a call; raise ``Unavailable`` if the client fails."""
     url = f"http://{HOST}:{server.port}{path}"
-    command = [str(CLIENTS / client / "bin" / "python"), "-P", str(MIXES / f"{client}.py"), url, str(rounds)]
+    command = [str(BUILD / f"clients-{client}" / "bin" / "python"), "-P", str(MIXES / f"{client}.py"), url, str(rounds)]
     if not Path(command[0]).exists():
         raise Unavailable("its environment is missing; make test-clients creates it")
     before = server.cpu_s()

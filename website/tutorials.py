@@ -26,11 +26,11 @@ FOLDER = ROOT / "docs" / "tutorials"
 SERVICE = ROOT / ".venv"
 ENVIRONMENTS = {
     "first_op": SERVICE,
-    "sampler": ROOT / "build/frameworks/pymc",
-    "physics_informed_fit": ROOT / "build/frameworks/jax",
-    "straight_through_network": ROOT / "build/frameworks/torch",
+    "sampler": ROOT / "build/frameworks-pymc",
+    "physics_informed_fit": ROOT / "build/frameworks-jax",
+    "straight_through_network": ROOT / "build/frameworks-torch",
     "expensive_function": SERVICE,
-    "forces": ROOT / "build/frameworks/ase",
+    "forces": ROOT / "build/frameworks-ase",
 }
 CELL_LIMIT_S = 300
 LAUNCH = "import runpy, sys; sys.path.append({!r}); runpy.run_module('ipykernel_launcher', run_name='__main__')"

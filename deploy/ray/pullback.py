@@ -30,8 +30,8 @@ def application() -> FastAPI:
     assigned = get_runtime_context().get_assigned_resources().get("CPU", 1)
     replicas = max(1, int(usable_cores() / assigned))
     share_cores(replicas, replicas)
-    # Checks run in the replica: Ray would not know of separate processes.
-    return create_app(Settings().model_copy(update={"check_processes": 0}))
+    # Checks run in the replica: Ray would not know of separate processes. Its port is that of Ray's proxy.
+    return create_app(Settings().model_copy(update={"check_processes": 0, "port": 0}))
 
 
 @serve.deployment(
