@@ -26,7 +26,7 @@ OF_VENV := build/venv.lock
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser vendor client-environments test-deploy test-fleet test-fleet-full deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against bench-checks replay digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
+.PHONY: help install serve native libraries test test-service test-all test-thorough release-check test-client-alone test-clients test-clients-full test-browser chromium vendor client-environments test-deploy test-fleet test-fleet-full deploy-environment test-frameworks test-frameworks-full framework-environments installer image-check docker-test sanitize bench bench-ops bench-against bench-checks replay digits schemathesis trust mutants hostile rows docs tutorials format lock committed licences releasable release distribution clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -72,10 +72,11 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 	$(VENV)/bin/python -m pytest && \
 	wait $$types || { echo "The tests or the types failed: see above." >&2; exit 1; }
 
-# The other environments are made while the tests of the service run. The other phases of the attack test what other
-# tests cover, and take minutes to start.
+# The other environments are made while the tests of the service run, and Chromium, because what starts a Docker engine
+# may need apt-get too, which refuses a second process. The other phases of the attack test what other tests cover, and
+# take minutes to start.
 test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (27 minutes)
-	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment & environments=$$!; \
+	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment chromium & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory test-service && \
 	$(MAKE) --no-print-directory hostile MINUTES=1 PHASES='fuzz SIGTERM' && \
@@ -113,11 +114,13 @@ client-environments:
 # The explorer in the Chromium of the system, which is installed where it is missing and this user may. Screenshots are
 # written to build/explorer; PICTURES=1 makes those of the README and the docs anew.
 PICTURES :=
-test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients-browser/.installed-$(MINOR) ## test the explorer in a browser
+test-browser: $(VENV)/.installed-dev $(VENV)/bin/pullback native build/clients-browser/.installed-$(MINOR) chromium ## test the explorer in a browser
+	$(VENV)/bin/python -m tests.browser $(if $(PICTURES),--pictures)
+
+chromium:
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && \
 	    apt-get install --yes -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; } || { \
 	    echo "Expected Chromium as 'chromium'. On Debian: apt install chromium" >&2; exit 1; }
-	$(VENV)/bin/python -m tests.browser $(if $(PICTURES),--pictures)
 
 vendor: build/clients-browser/.installed-$(MINOR) ## copy what the explorer and the site load from others, at the versions of package-lock.json
 	@cd app/explorer/vendor && uplot=$(CURDIR)/build/clients-browser/packages/node_modules/uplot && \
