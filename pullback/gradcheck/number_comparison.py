@@ -21,6 +21,10 @@ MOST = 0.5
 """The sentence says if most of the numbers that have an expected value are not compared."""
 ROUNDED = 2.0**-20
 """A number counts as 0 if its error bar is at most this fraction of the terms that it is made of."""
+CANCELLED, CANCELLED_BAR = 8.0, 2.0**-8
+"""It counts as 0 too if it and the expected number are at most so many roundings of these terms, within a wider bar: a
+sum of narrow numbers that cancel, such as the gradient of an attention in the bias of its keys.
+"""
 SHOWING = 1, "float64"
 """The order and dtype whose differences show small numbers beside large ones; others rarely do, and only say so."""
 NAMED = 4
@@ -58,6 +62,7 @@ class Comparison:
         self._wrong_to_right: list[Array] = []
         self._worst_ratio = -1.0
         self._least = floats.underflow(subject.dtype) if subject.dtype in FLOATS else 0.0
+        self._unit = floats.eps(subject.dtype) if subject.dtype in FLOATS else 0.0
         self._high = floats.largest(subject.dtype) if subject.dtype in FLOATS else np.inf
         self._calls: Callable[[int], Reproducible] | None = None
         self._worst_at = 0
@@ -94,7 +99,7 @@ class Comparison:
         )
         if not a.size:
             return
-        digits = _digits(a, n, error, scale)
+        digits, is_cancelled = self._digits(a, n, bar, error, scale)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             if analytic.dtype != np.bool_:
                 size = np.abs(np.nan_to_num(n, posinf=0, neginf=0))
@@ -113,6 +118,7 @@ class Comparison:
             statuses[overflows] = _NOT_FINITE
             if status is not None and (is_other := np.ravel(status) != Status.OK).any():
                 statuses[is_other] = [_STATUSES.index(each) for each in np.ravel(status)[is_other]]
+            statuses[is_cancelled & right & (statuses == _NO_DIGITS)] = _OK
             known = statuses == _OK
             self.digits.update(_counts(np.clip(digits[known & right], 0, MOST_DIGITS).astype(np.int8)))
             for where, status_of_it, is_zero in zip(indices, statuses, (a == 0) & (n == 0), strict=False):
@@ -135,6 +141,25 @@ class Comparison:
             if key is not None:
                 output, name = (key[1], None) if key[0] in ("outputs", "slots") else (None, key[1])
                 self.subject = replace(self.subject, output=output, input=name)
+
+    def _digits(self, a: Array, n: Array, bar: Array, error: Array, scale: Array | None) -> tuple[Array, Array]:
+        """Return how many digits of numbers are known, and which are only what is left of terms that cancel.
+
+        The digits are fewer than 0 where the error is larger than the number. Those of a number that counts as 0 are
+        those of its scale.
+        """
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            size = np.fmax(np.abs(a), np.abs(n))
+            largest = np.max(size, where=np.isfinite(size), initial=0.0)
+            whole: Array = np.broadcast_to(largest if scale is None else np.ravel(scale), size.shape)
+            is_cancelled = (size <= CANCELLED * self._unit * whole) & (bar <= CANCELLED_BAR * whole)
+            # Without terms, the largest number says nothing of what cancels in others.
+            is_cancelled &= scale is not None
+            error = np.where(is_cancelled, np.fmin(error, bar), error)
+            is_zero = (size == 0) | ((error > size) & ((error <= ROUNDED * whole) | is_cancelled))
+            size = np.where(is_zero, whole, size)
+            digits = np.nan_to_num(np.floor(-np.log10(error / size)), nan=MOST_DIGITS, posinf=MOST_DIGITS, neginf=-1)
+        return np.where((error == 0) | (size == 0), MOST_DIGITS, digits), is_cancelled
 
     def judge(self, shape: Index, index: Index, *, is_judged: bool) -> None:
         """Note whether a number of arrays of a shape is judged: if it never is, the comparison is inconclusive."""
@@ -233,20 +258,6 @@ class Comparison:
         # Enough digits to show that the ratio is not 1.
         digits = 4 + max(0, -math.floor(math.log10(abs(middle - 1)))) if middle != 1 else 4
         return known.get(round(middle, 6), f": all are {middle:.{digits}g} times what they should be")
-
-
-def _digits(a: Array, n: Array, error: Array, scale: Array | None) -> Array:
-    """Return how many digits of numbers are known; fewer than 0 where the error is larger than the number.
-
-    The digits of a number that counts as 0 are those of its scale.
-    """
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        size = np.fmax(np.abs(a), np.abs(n))
-        largest = np.max(size, where=np.isfinite(size), initial=0.0)
-        whole: Array = np.broadcast_to(largest if scale is None else np.ravel(scale), size.shape)
-        size = np.where((size == 0) | ((error > size) & (error <= ROUNDED * whole)), whole, size)
-        digits = np.nan_to_num(np.floor(-np.log10(error / size)), nan=MOST_DIGITS, posinf=MOST_DIGITS, neginf=-1)
-    return np.where((error == 0) | (size == 0), MOST_DIGITS, digits)
 
 
 def _counts(numbers: Array) -> dict[int, int]:

@@ -126,6 +126,30 @@ def test_a_number_under_its_error_bar_is_inconclusive(
 
 
 @pytest.mark.parametrize(
+    ("analytic", "numeric", "bar", "scale", "inconclusive"),
+    [
+        # Narrow numbers that cancel to a few roundings of their terms, as a float64 of the same function shows.
+        ([2e-7], [1e-14], 1e-3, [1.0], {}),
+        ([2e-7], [1e-14], 1e-2, [1.0], {"no digits": 1}),
+        ([2e-5], [1e-14], 1e-3, [1.0], {"no digits": 1}),
+        ([0.0], [2e-5], 1e-3, [1.0], {"no digits": 1}),
+        ([2e-7], [1e-14], 1e-3, [1e-3], {"no digits": 1}),
+        # The number beside them says nothing of their terms.
+        ([2e-7, 1.0], [1e-14, 1.0], 1e-3, None, {"no digits": 1}),
+    ],
+)
+def test_a_narrow_number_that_cancels_counts_as_zero(
+    analytic: Any, numeric: Any, bar: Any, scale: Any, inconclusive: Any
+) -> None:
+    found, status = Comparison(Subject("derivative", 1, input="x", dtype="float32")), np.array([Status.NO_DIGITS], object)
+    slopes = Slopes(np.array(numeric), np.full(len(numeric), 1e-13), np.resize(status, len(numeric)), 1)
+    slopes.status[1:] = Status.OK
+    terms = None if scale is None else np.array(scale)
+    add_slopes(found, np.array(analytic), slopes, np.full(len(numeric), bar), status=slopes.status, scale=terms)
+    assert (dict(found.inconclusive), found.wrong) == (inconclusive, 0)
+
+
+@pytest.mark.parametrize(
     ("analytic", "numeric", "bar", "digits", "inconclusive"),
     [
         # Within the numeric bar, within a hundredth of the numbers, and within a bar that leaves no digit.

@@ -103,7 +103,10 @@ def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Compa
         status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
         bar = RATIO * sample.error_bound(("gradients", name), sample.point.spec.dtype) + least
         index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=identity.cotangents)
-        comparison.add(found[name], expected, bar, status=status, index=index, calls=some)
+        # The cotangents of both sides are as large as those of the sample.
+        scale = sum(abs(weight) for weight, _ in identity.terms) * sample.scales("gradients")[name]
+        scale = np.fmax(scale, np.max(np.abs(expected), where=is_finite, initial=0.0))
+        comparison.add(found[name], expected, bar, status=status, scale=scale, index=index, calls=some)
 
 
 def _check_scales(target: Target) -> Iterator[Finding]:
