@@ -32,6 +32,8 @@ LOOK = 24
 """The evaluations that are left to look for a cache where an answer is the same as nearby."""
 MOVED = 2
 """The evaluations that show how far the numbers of outputs move."""
+OF_SUM, OF_SUMS = 2, 6
+"""How many gradients compare one sum of cotangents; and two, a large scale and 0."""
 HESSIANS = 4
 """How many Hessian actions compare two vectors: each, and three times each."""
 
@@ -83,7 +85,7 @@ class Plan:
             "derivative": self._moves(function, inputs),
             "determinism": 1 + gradients,
             "subset": outputs * inputs,
-            "linearity": 2 * gradients,
+            "linearity": (OF_SUM if function.changed is None else OF_SUMS) * gradients,
             "adjoint": tangents,
             "second": outputs * inputs**2 + 2 * STEPS_OF_GRADIENTS * gradients,
             "freshness": _freshness(function),

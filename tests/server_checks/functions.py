@@ -206,6 +206,31 @@ def not_linear_vjp(x, dy):
     return np.cos(x) * dy * (1 + 0.01 * np.abs(dy))
 
 
+def clipped(x):
+    return np.sin(x)
+
+
+def clipped_vjp(x, dy):
+    return np.clip(np.cos(x) * dy, -1e4, 1e4)
+
+
+def over_dy(x):
+    return np.sin(x)
+
+
+def over_dy_vjp(x, dy):
+    with np.errstate(invalid="ignore"):
+        return np.cos(x) * dy * (dy / dy)
+
+
+def wrong_at_one(x):
+    return np.sin(x)
+
+
+def wrong_at_one_vjp(x, dy):
+    return np.cos(x) * dy * (1.5 if (dy == 1).all() else 1)
+
+
 def twice_of_data(w, x, y):
     return logistic(w, x, y)
 

@@ -8,7 +8,7 @@ Cauchy-Riemann equations, for then dz = conj(w') dw.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import Array, Formula
+from pullback.gradcheck import identities
+from pullback.gradcheck.identities import Identity
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Finding, Subject
@@ -32,15 +34,6 @@ RATIO = 20
 POWERS, POWERS_IN_HALF = (20, 40), (3,)
 
 
-class Identity(NamedTuple):
-    """If the vjp is linear, that of ``cotangents`` is a sum of gradients with their weights."""
-
-    left: str
-    right: str
-    cotangents: Arrays
-    terms: tuple[tuple[float, Arrays], ...]
-
-
 def check(target: Target) -> Iterator[Finding]:
     """Compare both sides of each identity for each input."""
     subject = Subject(NAME, 1, dtype=target.widest)
@@ -50,7 +43,9 @@ def check(target: Target) -> Iterator[Finding]:
     comparisons: dict[tuple[str, str], dict[str, Comparison]] = {}
     rng = target.rng(NAME)
     for sample in target.nonsingular:
-        for identity in _identities(sample, rng):
+        b = {name: draw(rng, dy.shape).astype(dy.dtype) for name, dy in sample.cotangents.items()}
+        vjp = partial(_vjp, sample)
+        for identity in identities.sums(vjp, sample.cotangents, sample.of_kind("gradients"), b):
             new = {name: Comparison(replace(subject, input=name), target.options.tolerances) for name in sample.vectors}
             _compare(sample, identity, comparisons.setdefault((identity.left, identity.right), new))
     for (left, right), by_input in comparisons.items():
@@ -61,18 +56,6 @@ def check(target: Target) -> Iterator[Finding]:
     yield from _check_scales(target)
 
 
-def _identities(sample: Sample, rng: np.random.Generator) -> Iterator[Identity]:
-    a, of_a = sample.cotangents, sample.of_kind("gradients")
-    b = {name: draw(rng, dy.shape).astype(dy.dtype) for name, dy in a.items()}
-    both = {name: 2 * dy + 3 * b[name] for name, dy in a.items()}
-    terms = ((2.0, of_a), (3.0, gradient(sample.point, b).run()))
-    yield Identity("vjp(2a + 3b)", "2 vjp(a) + 3 vjp(b)", both, terms)
-    ones = {name: np.ones_like(dy) for name, dy in a.items()}
-    rest = {name: ones[name] - dy for name, dy in a.items()}
-    terms = ((1.0, of_a), (1.0, gradient(sample.point, rest).run()))
-    yield Identity("vjp(1)", "vjp(a) + vjp(1 - a)", ones, terms)
-
-
 def _check_rotation(target: Target) -> Iterator[Finding]:
     """Compare the gradients of complex inputs at cotangents of complex outputs, and at these times 1j."""
     subject, side = Subject(NAME, 1, dtype=target.widest), target.samples[0].point.spec
@@ -81,7 +64,7 @@ def _check_rotation(target: Target) -> Iterator[Finding]:
     for sample in target.nonsingular:
         a = {y: dy if y in side.outputs.pairs else np.zeros_like(dy) for y, dy in sample.cotangents.items()}
         turned = {y: _times_i(dy) if y in side.outputs.pairs else dy for y, dy in a.items()}
-        of_a = {x: _times_i(dx) for x, dx in gradient(sample.point, a).run().items() if x in new}
+        of_a = {x: _times_i(dx) for x, dx in _vjp(sample, a).items() if x in new}
         _compare(sample, Identity("vjp(1j a)", "1j vjp(a)", turned, ((1.0, of_a),)), new)
     for name, comparison in new.items():
         yield comparison.finding(f"vjp(1j a) in {name}, which is declared holomorphic,", "1j vjp(a)")
@@ -92,21 +75,17 @@ def _times_i(pairs: Array) -> Array:
     return np.stack([-pairs[..., 1], pairs[..., 0]], axis=-1)
 
 
-def _compare(sample: Sample, identity: Identity, comparisons: Mapping[str, Comparison]) -> None:
-    found, least = gradient(sample.point, identity.cotangents).run(), rounding.underflow(sample.point.spec.dtype)
+def _vjp(sample: Sample, cotangents: Arrays) -> Arrays:
+    return gradient(sample.point, cotangents).run()
+
+
+def _compare(sample: Sample, identity: Identity[str], comparisons: Mapping[str, Comparison]) -> None:
+    found, least = _vjp(sample, identity.cotangents), rounding.underflow(sample.point.spec.dtype)
     for name, comparison in comparisons.items():
-        parts = [weight * np.asarray(of[name], np.float64) for weight, of in identity.terms]
-        with np.errstate(invalid="ignore"):
-            expected = np.sum(parts, axis=0)
-        # At a pole there is nothing to compare.
-        is_finite = np.logical_and.reduce([np.isfinite(x) for x in (expected, *parts)])
-        status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
-        bar = RATIO * sample.error_bound(("gradients", name), sample.point.spec.dtype) + least
-        index, some = sample.index(name), calls(sample, ("gradients", name), cotangents=identity.cotangents)
-        # The cotangents of both sides are as large as those of the sample.
-        scale = sum(abs(weight) for weight, _ in identity.terms) * sample.scales("gradients")[name]
-        scale = np.fmax(scale, np.max(np.abs(expected), where=is_finite, initial=0.0))
-        comparison.add(found[name], expected, bar, status=status, scale=scale, index=index, calls=some)
+        key = "gradients", name
+        bar, scale = RATIO * sample.error_bound(key, sample.point.spec.dtype) + least, sample.scales("gradients")[name]
+        where = {"index": sample.index(name), "calls": calls(sample, key, cotangents=identity.cotangents)}
+        identities.compare(comparison, identity, name, found[name], lambda _, bar=bar: bar, scale=scale, **where)
 
 
 def _check_scales(target: Target) -> Iterator[Finding]:

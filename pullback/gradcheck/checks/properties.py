@@ -6,18 +6,21 @@ It repeats itself, does not depend on what else is asked for, and is linear, adj
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, islice
 
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.gradcheck import floats
+from pullback.gradcheck import floats, identities
 from pullback.gradcheck.calls import GradientCall
+from pullback.gradcheck.function import Arrays
+from pullback.gradcheck.identities import Identity
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.sample import (
     NOISES,
     RATIO,
+    Pair,
     Sample,
     directions,
     gradients,
@@ -78,23 +81,43 @@ def _difference(one: Array, other: Array) -> float:
 
 
 def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
-    """Compare vjp(2a + 3b) with 2 vjp(a) + 3 vjp(b)."""
-    comparisons = {
-        pair: Comparison(replace(subject, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
-    }
+    """Compare vjp(2a + 3b) with 2 vjp(a) + 3 vjp(b), and in this process, where calls are cheap, other sums."""
+    comparisons: dict[tuple[str, str], dict[Pair, Comparison]] = {}
     rng = np.random.default_rng(len(samples))
     for sample in samples:
-        other = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in sample.outputs}
-        both = {name: 2 * dy + 3 * other[name] for name, dy in sample.cotangents.items()}
-        two, together = (gradients(meter, sample.point, dys, sample.inputs) for dys in (other, both))
-        for pair, comparison in comparisons.items():
-            call = GradientCall(meter, sample, pair, both[pair[0]])
-            expected = 2 * sample.gradients[pair] + 3 * two[pair]
-            terms = np.abs(2 * sample.gradients[pair]) + np.abs(3 * two[pair])
-            bar = RATIO * sample.bars[pair] + rounding(sample.unit) * terms
-            comparison.add(together[pair], expected, bar, scale=sample.terms(pair), calls=_always(call))
-    for (_, name), comparison in comparisons.items():
-        yield comparison.finding(f"vjp(2a + 3b) in {name}", "2 vjp(a) + 3 vjp(b)")
+        for identity in _identities(meter, sample, rng):
+            found = gradients(meter, sample.point, identity.cotangents, sample.inputs)
+            by_pair = comparisons.setdefault((identity.left, identity.right), _by_pair(sample, subject, tolerances))
+            for pair, comparison in by_pair.items():
+                call = GradientCall(meter, sample, pair, identity.cotangents[pair[0]])
+                bar, scale = partial(_bar_of, meter, sample, identity, pair), sample.terms(pair)
+                identities.compare(comparison, identity, pair, found[pair], bar, scale=scale, calls=_always(call))
+    for (left, right), by_pair in comparisons.items():
+        for (_, name), comparison in by_pair.items():
+            yield comparison.finding(f"{left} in {name}", right)
+
+
+def _identities(meter: Meter, sample: Sample, rng: np.random.Generator) -> Iterator[Identity[Pair]]:
+    def vjp(cotangents: Arrays) -> dict[Pair, Array]:
+        return gradients(meter, sample.point, cotangents, sample.inputs)
+
+    b = {slot.name: directions(slot, np.ones(slot.shape), rng) for slot in sample.outputs}
+    sums = identities.sums(vjp, sample.cotangents, sample.gradients, b)
+    is_here = meter.function.changed is not None
+    yield from sums if is_here else islice(sums, 1)
+    if is_here:
+        is_half = any(slot.dtype == "float16" for slot in (*sample.inputs, *sample.outputs))
+        yield from identities.scaled(sample.cotangents, sample.gradients, (2.0 ** (3 if is_half else 20), 0.0))
+
+
+def _bar_of(meter: Meter, sample: Sample, identity: Identity[Pair], pair: Pair, terms: Array) -> Array:
+    # A solver may stop where its numbers are small, whatever the cotangent.
+    of_solver = meter.function.tolerance * largest_of(sample.gradients[pair])
+    return RATIO * identity.size * sample.bars[pair] + rounding(sample.unit) * terms + of_solver
+
+
+def _by_pair(sample: Sample, subject: Subject, tolerances: Tolerances) -> dict[Pair, Comparison]:
+    return {pair: Comparison(replace(subject, output=pair[0], input=pair[1]), tolerances) for pair in sample.gradients}
 
 
 def _always(call: GradientCall) -> Callable[[int], GradientCall]:
@@ -103,9 +126,7 @@ def _always(call: GradientCall) -> Callable[[int], GradientCall]:
 
 def adjoint(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Compare ⟨dy, jvp(v)⟩ with ⟨vjp(dy), v⟩."""
-    comparisons = {
-        pair: Comparison(replace(subject, output=pair[0], input=pair[1]), tolerances) for pair in samples[0].gradients
-    }
+    comparisons = _by_pair(samples[0], subject, tolerances)
     rng = np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.inputs:
