@@ -18,7 +18,9 @@ def described(root: Path = ROOT) -> str:
     """Return the commit of a checkout with its date, and whether files differ from it."""
     try:
         commit = git("show", "--no-patch", "--format=%h of %cs", "HEAD", root=root)
-        changes = git("status", "--porcelain", "--untracked-files=no", root=root)
+        # A run writes its own results before the last of them asks.
+        others = ".", ":!benchmarks/results", ":!docs/performance.md"
+        changes = git("status", "--porcelain", "--untracked-files=no", "--", *others, root=root)
     except (OSError, subprocess.CalledProcessError):
         return "unknown: not a clone of the repository"
     return f"{commit}, with uncommitted changes" if changes else commit
