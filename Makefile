@@ -281,9 +281,9 @@ EXAMPLES := 200
 schemathesis: $(VENV)/.installed-dev $(VENV)/bin/pullback native ## send many requests made from the OpenAPI document
 	$(VENV)/bin/python -m pytest tests/http/test_schemathesis.py -n 0 -m schemathesis --examples $(EXAMPLES)
 
-# How many seeds the checker gets for each op: make trust SEEDS=4
+# How many seeds the checker gets for each op; one takes about 25 minutes on two cores: make trust SEEDS=1
 SEEDS := 20
-trust: $(VENV)/.installed-dev native ## count the checker's misses and false alarms over all planted and all right ops
+trust: $(VENV)/.installed-dev native ## count the checker's misses and false alarms over all planted and all right ops (SEEDS=1: 25 minutes)
 	@$(VENV)/bin/python -m tests.gradcheck.trust --seeds $(SEEDS)
 
 mutants: $(VENV)/.installed-dev native ## break the checker in many places, and see that planted ops show each
