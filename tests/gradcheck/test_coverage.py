@@ -141,11 +141,11 @@ def test_a_number_under_its_error_bar_is_inconclusive(
 def test_a_narrow_number_that_cancels_counts_as_zero(
     analytic: Any, numeric: Any, bar: Any, scale: Any, inconclusive: Any
 ) -> None:
-    found, status = Comparison(Subject("derivative", 1, input="x", dtype="float32")), np.array([Status.NO_DIGITS], object)
-    slopes = Slopes(np.array(numeric), np.full(len(numeric), 1e-13), np.resize(status, len(numeric)), 1)
-    slopes.status[1:] = Status.OK
+    found = Comparison(Subject("derivative", 1, input="x", dtype="float32"))
+    status = np.array([Status.NO_DIGITS, Status.OK][: len(numeric)], object)
+    slopes = Slopes(np.array(numeric), np.full(len(numeric), 1e-13), status, 1)
     terms = None if scale is None else np.array(scale)
-    add_slopes(found, np.array(analytic), slopes, np.full(len(numeric), bar), status=slopes.status, scale=terms)
+    add_slopes(found, np.array(analytic), slopes, np.full(len(numeric), bar), status=status, scale=terms)
     assert (dict(found.inconclusive), found.wrong) == (inconclusive, 0)
 
 
