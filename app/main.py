@@ -17,6 +17,7 @@ from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog
 from app.http.body import Budget
 from app.http.fast_path import FAST_PATH
+from app.http.first_request import first_request
 from app.http.front_door import FrontDoor
 from app.http.keys import keys_of
 from app.http.origins import Cors, Origins
@@ -45,8 +46,16 @@ from pullback import __version__
 
 TRACING = "app.telemetry.spans"
 """The module that makes spans, and imports OpenTelemetry."""
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
+
+A first request, to a service at its default address without keys:
+
+```sh
+{first_request()}
+```
+
+The answer is log(1 + eˣ) at 0 and at 100, and its first and second derivatives there.
 
 Errors are `application/problem+json`: the location, what was expected and what was received.
 """
