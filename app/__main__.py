@@ -37,7 +37,7 @@ from app.http.supervisor import Supervisor
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
-from app.telemetry.log import logging_config
+from app.telemetry.log import as_lines, logging_config
 from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
@@ -104,7 +104,7 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     """Serve on ``listener``, in this process or in several; return the exit code."""
 
     def announce() -> None:
-        STDOUT.write(line.encode() for line in welcome(settings, listener, bool(certificate)))
+        STDOUT.write(as_lines(welcome(settings, listener, bool(certificate)), settings.log))
 
     config = server_config(settings, certificate)
     allowed = allow_connections(settings.connections, settings.check_processes + settings.jobs)
