@@ -28,6 +28,7 @@ from app.errors import CannotStart, near
 from app.execution.sources import Sources
 from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
+from app.http.first_request import first_request
 from app.http.key_file import KeyFileCopy
 from app.http.listener import UNIX, identity_of, listen, release, url_of
 from app.http.server import OneServer, allow_connections
@@ -36,14 +37,13 @@ from app.http.supervisor import Supervisor
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
-from app.telemetry.log import logging_config
+from app.telemetry.log import as_lines, logging_config
 from app.tensors.validation import entries
 
 CANNOT_LISTEN, WRONG_SETTING = 1, 2
 ADDRESS = "PULLBACK_HOST, PULLBACK_PORT"
 PREFIX, OF_THE_CLIENT = "PULLBACK_", ("PULLBACK_URL", "PULLBACK_KEY")
 
-EXAMPLE = """-H 'Content-Type: application/json' -d '{"inputs":{"x":[0,100]},"order":2}'"""
 IN_USE = ": another process listens there, or one that was stopped still answers its last requests (PULLBACK_GRACE_S)"
 
 FEW_FILES = (
@@ -104,7 +104,7 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
     """Serve on ``listener``, in this process or in several; return the exit code."""
 
     def announce() -> None:
-        STDOUT.write(line.encode() for line in welcome(settings, listener, bool(certificate)))
+        STDOUT.write(as_lines(welcome(settings, listener, bool(certificate)), settings.log))
 
     config = server_config(settings, certificate)
     allowed = allow_connections(settings.connections, settings.check_processes + settings.jobs)
@@ -139,7 +139,7 @@ def welcome(settings: Settings, listener: socket.socket, is_secure: bool) -> lis
     base = "http://localhost" if is_path else url
     return [
         f"Pullback is ready on {url}" if is_path else f"Pullback is ready on {url} (docs: {url}/docs)",
-        f"Try: {' '.join(['curl -s', *options, f'{base}/v1/ops/log1pexp/gradients', EXAMPLE])}",
+        f"Try: {first_request(base, options)}",
     ]
 
 

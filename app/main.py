@@ -17,11 +17,12 @@ from app.fast_path.fast_path import FastPath
 from app.http.access_log import AccessLog
 from app.http.body import Budget
 from app.http.fast_path import FAST_PATH
+from app.http.first_request import first_request
 from app.http.front_door import FrontDoor
 from app.http.keys import keys_of
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
-from app.http.route import RawRoute, add_routes, documented_headers, unknown_path
+from app.http.route import RawRoute, add_routes, documented_headers
 from app.jobs.assembly import job_line
 from app.jobs.line import JobLine
 from app.requests.plans import Plans
@@ -34,6 +35,7 @@ from app.routes.native.jobs import deferring, job_routes
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
 from app.routes.native.paths import routes as native_routes
+from app.routes.native.unknown import unknown_path
 from app.runtime.doctor import examination
 from app.runtime.refused import REFUSED
 from app.settings import MB, PROTOCOLS, Settings
@@ -44,8 +46,16 @@ from pullback import __version__
 
 TRACING = "app.telemetry.spans"
 """The module that makes spans, and imports OpenTelemetry."""
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 TensorFlow ops with custom gradients: post tensors, get values and derivatives of every order.
+
+A first request, to a service at its default address without keys:
+
+```sh
+{first_request()}
+```
+
+The answer is log(1 + eˣ) at 0 and at 100, and its first and second derivatives there.
 
 Errors are `application/problem+json`: the location, what was expected and what was received.
 """

@@ -37,7 +37,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parents[1]
-READY = re.compile(r"Pullback is ready on (\S+)(?: \(docs: (\S+)\))?")
+READY = re.compile(r"Pullback is ready on ([^\s\"]+)(?: \(docs: ([^\s\"]+)\))?")
 
 
 class Service:
@@ -86,7 +86,7 @@ class Service:
         return line
 
     def wait_until_ready(self) -> "Service":
-        found = READY.match(self.line())
+        found = READY.search(self.line())
         assert found, f"no ready line but {self.printed}; the log:\n{self.log()}"
         self.url = found[1]
         return self

@@ -19,11 +19,15 @@ logger = logging.getLogger("pullback")
 class Lifecycle:
     """The state of a process: whether it is about to stop, and the number of requests in progress.
 
+    ``finished`` counts the requests of the general path, which has all while the process drains, without those that
+    were ``cut_off`` at the end of the grace time.
     The functions ``at_stop`` are called when the server begins to stop, while requests are in progress.
     """
 
     draining: bool = False
     in_flight: int = 0
+    finished: int = 0
+    cut_off: int = 0
     at_stop: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def stop(self) -> None:
@@ -38,7 +42,8 @@ def drain_on_term(lifecycle: Lifecycle, drain_s: float) -> Generator[None, None,
     """Inside this block, the first SIGTERM sets ``lifecycle.draining``; ``drain_s`` later the server receives it.
 
     In that time a load balancer sees readiness fail and stops sending requests; the server refuses connections as soon
-    as it receives the signal. A second SIGTERM is passed on at once, SIGINT always.
+    as it receives the signal. A second SIGTERM is passed on at once, SIGINT always. At the end of the block, the log
+    says how many requests have finished since the first SIGTERM.
 
     Enter it in the application's lifespan: by then the server has installed its own handler, in a worker process too.
     Elsewhere (in another thread, or without a handler to pass the signal to) the block changes nothing.
@@ -48,8 +53,11 @@ def drain_on_term(lifecycle: Lifecycle, drain_s: float) -> Generator[None, None,
         yield
         return
     loop = asyncio.get_running_loop()
+    before: int | None = None
 
     def drain() -> None:
+        nonlocal before
+        before = lifecycle.finished
         logger.info("draining for %g s, %d requests in flight", drain_s, lifecycle.in_flight)
         loop.call_later(drain_s, server, signal.SIGTERM, None)
 
@@ -65,3 +73,5 @@ def drain_on_term(lifecycle: Lifecycle, drain_s: float) -> Generator[None, None,
         yield
     finally:
         signal.signal(signal.SIGTERM, server)
+        if before is not None:
+            logger.info("stopped, %d requests finished, %d cut off", lifecycle.finished - before, lifecycle.cut_off)

@@ -85,6 +85,8 @@ class FrontDoor:
         except asyncio.CancelledError:
             # The server cancels unfinished requests at the end of its grace time, and closes their connections itself.
             request.is_unread = False
+            self._lifecycle.cut_off += request.is_counted
+            request.leave()
             await self._fail(
                 request, Overloaded("the service is shutting down and cannot finish this request: try again")
             )
@@ -95,6 +97,7 @@ class FrontDoor:
             # The request refers to the scope: only the garbage collector could free this reference cycle.
             del scope[REQUEST]
             self._lifecycle.in_flight -= request.is_counted
+            self._lifecycle.finished += request.is_counted
             self._log.answered((request,), request.counters)
 
     async def admit(self, request: Request) -> None:

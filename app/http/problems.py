@@ -19,7 +19,7 @@ Header = tuple[bytes, bytes]
 
 
 class RenderedError(NamedTuple):
-    """An error in the format of a protocol: its status, its media type and its document."""
+    """An error in the format of a protocol: its status, its media type and its document, a page if that is a text."""
 
     status: int
     media_type: str
@@ -39,7 +39,8 @@ def render(error: PullbackError, instance: str, dialect: Dialect = problem) -> t
     """Return the status, the headers and the body of the response to a request for the path ``instance``."""
     rendered = dialect(error, instance)
     # orjson refuses lone surrogates, which a client can put into a name.
-    text = json.dumps(rendered.document, ensure_ascii=False, separators=(",", ":"))
+    document = rendered.document
+    text = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     body = f"{text}\n".encode("utf-8", "replace")
     headers = [(b"content-type", rendered.media_type.encode()), (b"content-length", b"%d" % len(body))]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]

@@ -243,15 +243,6 @@ def documented_headers(app: FastAPI) -> list[str]:
     return sorted({name for route in routes for each in route.responses.values() for name in each.get("headers", ())})
 
 
-async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
-    """Raise the ``PullbackError`` for a path without a route, or for its body: the ``default`` of a router."""
-    del receive, send
-    request: Request = scope[REQUEST]
-    admit(request)
-    request.is_unread = False  # the server discards the body
-    raise NotFound(f"unknown path {scope['path']}; GET /docs lists the paths")
-
-
 def label(request: Request) -> None:
     """Give a request that was refused before it had a route the dialect and the counters of its route."""
     scope = request.scope

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import orjson
@@ -55,6 +56,14 @@ class Handler(logging.Handler):
     def flush(self) -> None:
         """Wait until the lines are written, for a short time."""
         STDERR.flush()
+
+
+def as_lines(texts: Iterable[str], form: Literal["text", "json"]) -> list[bytes]:
+    """Return what the service prints on stdout, in the form of its log."""
+    if form == "text":
+        return [text.encode() for text in texts]
+    records = (logging.LogRecord("pullback", logging.INFO, "", 0, text, None, None) for text in texts)
+    return [JsonFormatter().format(record).encode() for record in records]
 
 
 def logging_config(form: Literal["text", "json"]) -> dict[str, Any]:

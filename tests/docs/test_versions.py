@@ -43,7 +43,8 @@ HEAD = """\
 # Tested versions
 
 The tests run with these versions, which `requirements/` pins; [install](install.md) allows others. "Each change" is
-what `make test-all` runs, "release" what `make release-check` runs before one. The tests write this page.
+what `make test-all` runs, "release" what `make release-check` runs before one. The tests write this page. A nightly
+version is one that no release has: the scripts of `findings/` show what is new there, and run by hand.
 
 | package | version | used as | tested at |
 | --- | --- | --- | --- |
@@ -76,6 +77,13 @@ def rows() -> list[str]:
     ]
 
 
+def nightly_rows() -> list[str]:
+    """Return a row for each nightly version that a script of ``findings/`` pins."""
+    scripts = "\n".join(path.read_text() for path in sorted((ROOT / "findings").glob("*.sh")))
+    found = sorted(set(re.findall(r"(?<=\s)(\S*nightly\S*)==(\S+)", scripts)))
+    return [f"| {name} | {version} | `findings/` | by hand |" for name, version in found]
+
+
 def _used_as(framework: str) -> str:
     if framework in SOLVERS:
         return "[solver](solvers.md)"
@@ -83,7 +91,7 @@ def _used_as(framework: str) -> str:
 
 
 def text() -> str:
-    return HEAD + "\n".join(rows()) + "\n"
+    return HEAD + "\n".join(rows() + nightly_rows()) + "\n"
 
 
 def test_the_page_has_the_versions_that_are_tested() -> None:

@@ -35,6 +35,34 @@ def test_others_get_the_links_of_the_service(client: httpx.Client, accept: str) 
     assert [client.get(path).status_code for path in LINKS.values()] == [200] * len(LINKS)
 
 
+def test_an_unknown_path_is_a_page_for_a_browser(client: httpx.Client) -> None:
+    response = client.get("/no%3Cscript%3E", headers={"accept": BROWSER})
+    assert (response.status_code, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<p>unknown path /no&lt;script&gt;; GET /docs lists the paths</p>" in response.text
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    links = re.findall(r'href="([^"]+)"', response.text)
+    assert set(links) == {"/", "/docs", "/explore"}
+    assert [client.get(link, follow_redirects=True).status_code for link in links] == [200] * len(links)
+    head = client.head("/no%3Cscript%3E", headers={"accept": BROWSER})
+    assert (head.status_code, head.headers["content-length"]) == (404, response.headers["content-length"])
+
+
+@pytest.mark.parametrize(
+    ("method", "accept"),
+    [
+        ("GET", "*/*"),
+        ("GET", "application/json, text/html;q=0.5"),
+        ("GET", "image/png"),
+        ("GET", ""),
+        ("POST", BROWSER),
+    ],
+)
+def test_an_unknown_path_is_a_document_for_others(client: httpx.Client, method: str, accept: str) -> None:
+    response = client.request(method, "/nowhere", headers={"accept": accept})
+    assert problem(response, 404)["detail"] == "unknown path /nowhere; GET /docs lists the paths"
+    assert response.headers["vary"] == "Accept"
+
+
 @pytest.mark.parametrize("path", ["/explore", "/explore/", "/explore/square", "/explore/square.vjp/"])
 def test_a_page_may_only_load_files_of_the_service(client: httpx.Client, path: str) -> None:
     page = client.get(path)

@@ -157,6 +157,8 @@ def test_sigterm_drains_and_finishes_requests_in_flight(launch):
         assert b"HTTP/1.1 200 " in finish(sock)
     assert one.wait() == 0
     assert one.log_with("draining for 5 s, 1 requests in flight")
+    # That of the client, which was answered meanwhile, and that which was in flight.
+    assert one.log().splitlines()[-1].endswith(" INFO stopped, 2 requests finished, 0 cut off")
     assert "Traceback" not in one.log()
 
 
@@ -198,6 +200,7 @@ def test_requests_unfinished_after_the_grace_period_get_an_error(start):
     assert b"HTTP/1.1 503 " in data
     assert b"retry-after: 1" in data
     assert one.wait() == 0
+    assert "stopped, 0 requests finished, 1 cut off" in one.log()
     assert "Traceback" not in one.log()
 
 
@@ -212,8 +215,15 @@ def test_a_json_log_is_json_lines(start):
     lines = [json.loads(line) for line in own_lines(one)]
     assert [line["status"] for line in lines if "status" in line] == [200, 404]
     records = [line for line in lines if "level" in line]
-    assert [line["level"] for line in records] == ["info"]
-    assert records[0]["message"].startswith("draining ")
+    assert [line["level"] for line in records] == ["info", "info"]
+    draining, stopped = (line["message"] for line in records)
+    assert draining.startswith("draining ")
+    assert stopped == "stopped, 0 requests finished, 0 cut off"
+    while one.line():
+        pass
+    printed = [json.loads(line) for line in one.printed if line]
+    assert [set(line) for line in printed] == [set(records[0])] * 2
+    assert [line["message"].split()[0] for line in printed] == ["Pullback", "Try:"]
 
 
 @pytest.mark.slow

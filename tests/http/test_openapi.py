@@ -1,7 +1,10 @@
 """The OpenAPI document matches the service: valid, complete, and with exactly its fields."""
 
 import dataclasses
+import json
 import re
+import shlex
+import subprocess
 from typing import Any
 
 import httpx
@@ -12,9 +15,11 @@ from pydantic import BaseModel
 
 import app.errors
 from app.errors import PullbackError
+from app.http.first_request import ADDRESS
 from app.routes.native import catalogue_models, check_models
 from pullback import catalogue, findings, reports
 from tests.http.native_client import BINARY, OPERATIONS, post, problem
+from tests.patience import PATIENCE_S
 
 RIGHT = {
     "forward": {},
@@ -55,6 +60,15 @@ VALUES: dict[str, Any] = {
 def document(service) -> dict[str, Any]:
     with service.client() as client:
         return client.get("/openapi.json").json()
+
+
+def test_it_begins_with_a_request_that_works(document: dict[str, Any], service) -> None:
+    found = re.search(r"^curl .*$", document["info"]["description"], re.MULTILINE)
+    assert found
+    command = found[0].replace(ADDRESS, service.url)
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    first, second = (order["x"]["data"] for order in json.loads(done.stdout)["gradients"])
+    assert [*first, *second] == pytest.approx([0.5, 1.0, 0.25, 0.0])
 
 
 def validator(document: dict[str, Any], schema: dict[str, Any]) -> Draft202012Validator:
