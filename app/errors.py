@@ -132,6 +132,10 @@ class Unauthorized(PullbackError):
         super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="pullback", Basic realm="pullback"'})
         self.refusal = refusal
 
+    def answer_script(self) -> None:
+        """Answer a script of a page, which asks for the key itself: the browser must not ask too."""
+        self.headers["WWW-Authenticate"] = 'Bearer realm="pullback"'
+
 
 class Forbidden(PullbackError):
     """The request is from a page of a foreign origin, to a foreign host, beyond its key, or for what is disabled."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import InternalError, Overloaded, Postponed, PullbackError
+from app.errors import InternalError, Overloaded, Postponed, PullbackError, Unauthorized
 from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget, ClientGone
@@ -121,7 +121,12 @@ class FrontDoor:
             if not is_usual or origin is not None:
                 self._origins.check(request, host, origin)
             if self._keys is not None and needs_key(request.path):
-                grant = self._keys.grant_of(request.headers.get(b"authorization", b""))
+                try:
+                    grant = self._keys.grant_of(request.headers.get(b"authorization", b""))
+                except Unauthorized as error:
+                    if request.headers.get(b"sec-fetch-dest") == b"empty":
+                        error.answer_script()
+                    raise
                 request.key, request.grant, request.owner_suffix = grant.name, grant, f" (key {grant.name})"
                 request.account = self._keys.account_of(grant.name)
                 request.quota = partial(self._keys.headers, grant, request.account)

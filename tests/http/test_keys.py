@@ -101,6 +101,17 @@ def request_in_flight(one, key: str):
         assert b"HTTP/1.1 200 " in sock.recv(1000)
 
 
+def test_a_browser_does_not_ask_where_a_page_does(anybody):
+    """For a script of a page, a challenge of the Basic scheme would open the browser's own dialog."""
+    path, challenges = (
+        "/v1/ops",
+        {"document": 'Bearer realm="pullback", Basic realm="pullback"', "empty": 'Bearer realm="pullback"'},
+    )
+    for destination, challenge in challenges.items():
+        answer = anybody.get(path, headers={"sec-fetch-dest": destination})
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge)
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_every_path_needs_a_key(anybody, path, method):

@@ -193,8 +193,8 @@ export class Service extends EventTarget {
       await this.#unlocked;
       const key = this.#key;
       const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
-      // Without credentials, the browser does not ask for a name and a password itself.
-      const response = await fetch(path, { ...options, headers, credentials: "omit" }).catch((error) => this.#lose(error, options.signal));
+      // The password or the cookie of a proxy is sent too.
+      const response = await fetch(path, { ...options, headers, credentials: "same-origin" }).catch((error) => this.#lose(error, options.signal));
       if (response.ok) {
         this.#return();
         return response;
