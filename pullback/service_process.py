@@ -9,7 +9,7 @@ from pullback.service_folder import SERVICE
 
 NOT_INSTALLED = """\
 only the client is installed here, not the service. \
-To install the service too: pip install "./pullback[serve]" beside a clone of the repository, or `make serve` in it."""
+To install the service too: pip install ".[serve]" in a clone of the repository, or `make serve` there."""
 
 
 def is_installed() -> bool:

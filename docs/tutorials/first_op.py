@@ -12,9 +12,10 @@
 # # A first op and its verdict
 #
 # You write an op with a gradient of your own, see a check find a wrong gradient, and serve the right one. You need
-# [Pullback with the service](../install.md), and matplotlib for a plot:
+# [Pullback with the service](../install.md), and matplotlib for a plot. Stop a `pullback serve` that still runs: this
+# notebook starts its own, on port 8000.
 #
-#     pip install "./pullback[serve]" matplotlib
+#     pip install ".[serve]" matplotlib
 #
 # `pullback new` writes the page of an op that works, $y = x^3$ with the gradient $3x^2$:
 
@@ -77,7 +78,9 @@ def start():
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     atexit.register(server.terminate)
-    print(server.stdout.readline().strip())
+    line = server.stdout.readline().strip()
+    assert line, "port 8000 is in use"
+    print(line)
     return server
 
 

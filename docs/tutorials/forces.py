@@ -15,7 +15,7 @@
 # takes them as any others. In a clone, start a service with the page of the energy, and install ASE beside the client:
 #
 #     pullback serve docs/examples/forces
-#     pip install "./pullback[ase]" matplotlib
+#     pip install ".[ase]" matplotlib
 #
 # The energy of two argon atoms at a distance $r$ is that of Lennard and Jones, as long as $r$ is below 80 % of the
 # cutoff:

@@ -17,7 +17,7 @@
 # fit the derivative of that. You need a service and two packages:
 #
 #     pullback serve
-#     pip install "./pullback[jax]" matplotlib
+#     pip install ".[jax]" matplotlib
 
 # %%
 import jax

@@ -15,7 +15,7 @@
 # with it as with a function of its own. You need a service and two packages:
 #
 #     pullback serve
-#     pip install "./pullback[pytensor]" pymc matplotlib
+#     pip install ".[pytensor]" pymc matplotlib
 #
 # Three coins have come up heads $k$ times in $n$ throws. With a uniform prior, the probability $p$ of heads has a Beta
 # posterior, so we know what the sampler must find. In the logit $\theta = \log\frac{p}{1-p}$ the log posterior is

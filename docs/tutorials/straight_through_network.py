@@ -19,7 +19,7 @@
 # The op `sign` of a service has this gradient, and PyTorch trains with it. You need a service and two packages:
 #
 #     pullback serve
-#     pip install "./pullback[torch]" matplotlib
+#     pip install ".[torch]" matplotlib
 
 # %%
 import matplotlib.pyplot as plt

@@ -46,6 +46,6 @@ def test_serve_without_the_service_says_how_to_get_it(tmp_path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert 'pip install "./pullback[serve]"' in done.stderr
+    assert 'pip install ".[serve]"' in done.stderr
     assert "make serve" in done.stderr
     assert Path(tmp_path / "pullback" / "cli" / "__init__.py").is_file()
