@@ -103,12 +103,9 @@ def request_in_flight(one, key: str):
 
 def test_a_browser_does_not_ask_where_a_page_does(anybody):
     """For a script of a page, a challenge of the Basic scheme would open the browser's own dialog."""
-    path, challenges = (
-        "/v1/ops",
-        {"document": 'Bearer realm="pullback", Basic realm="pullback"', "empty": 'Bearer realm="pullback"'},
-    )
-    for destination, challenge in challenges.items():
-        answer = anybody.get(path, headers={"sec-fetch-dest": destination})
+    bearer, basic = 'Bearer realm="pullback"', 'Basic realm="pullback"'
+    for destination, challenge in {"document": f"{bearer}, {basic}", "empty": bearer}.items():
+        answer = anybody.get("/v1/ops", headers={"sec-fetch-dest": destination})
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge)
 
 
