@@ -22,7 +22,7 @@ const REFRESH_MS = 20_000;
 const ABOUT = [
   "This service evaluates functions of tensors (ops) and their gradients over HTTP.",
   "Open an op to plot it beside its numeric derivatives, to evaluate it at numbers of yours, and to check it;",
-  "its page has the request for curl, Python, JAX, PyTorch and JavaScript.",
+  "its page has the request in five languages.",
   "The claim of an op says what its gradient is meant to be: the derivative, a formula, or the derivative of another",
   "function (a surrogate). The mechanism says how its author wrote the gradient.",
 ].join(" ");
