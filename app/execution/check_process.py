@@ -80,7 +80,10 @@ class ForkServer:
         """Whether it has died, or an op has stopped it."""
         if self._process.poll() is not None:
             return True
-        status = Path(f"/proc/{self._process.pid}/stat").read_text("ascii")
+        try:
+            status = Path(f"/proc/{self._process.pid}/stat").read_text("ascii")
+        except (FileNotFoundError, ProcessLookupError):
+            return True  # another thread has waited for it meanwhile
         return status.rpartition(")")[2].split()[0] == STOPPED
 
     def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import math
+import os
+import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Self
@@ -10,6 +13,7 @@ import pytest
 
 from app.errors import Overloaded
 from app.execution.check_pool import CheckPool
+from app.execution.check_process import ForkServer
 from app.execution.check_steps import OP_BUDGET, Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.gradcheck.job import Job
@@ -86,6 +90,17 @@ def test_an_op_that_ends_the_fork_server_fails_and_the_others_are_checked(tmp_pa
         assert verdicts(await beside) == []
 
     in_a_pool(test, count=2)
+
+
+def test_a_fork_server_that_another_thread_waits_for_has_ended() -> None:
+    process = subprocess.Popen(["true"], stdin=subprocess.DEVNULL)
+    ours, other = socket.socketpair()
+    with ours, other:
+        # As in ``Popen.wait`` of another thread: the system has forgotten the process, ``poll`` knows nothing yet.
+        with process._waitpid_lock:  # type: ignore[attr-defined]
+            os.waitpid(process.pid, 0)
+            assert ForkServer(process, ours).has_ended
+        process.wait()
 
 
 def test_a_fork_server_that_an_op_has_stopped_is_replaced() -> None:

@@ -100,7 +100,8 @@ def test_stage_times_add_up_to_at_most_the_total(caller: httpx.Client, to: str):
     ask(caller, op, operation, **body)
     seen, labels = scrape(caller), {"op": op, "operation": operation}
     spent = {stage: seen(f"pullback_{stage}_seconds_total", **labels) for stage in STAGES}
-    assert all(seconds > 0 for seconds in spent.values()), spent
+    # An evaluation that is known to be brief runs at once, in no queue; a check never does.
+    assert all(seconds > 0 for stage, seconds in spent.items() if stage != "queue" or operation == "check"), spent
     assert sum(spent.values()) <= seen("pullback_request_duration_seconds_sum", **labels)
 
 
