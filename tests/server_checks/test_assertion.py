@@ -101,6 +101,14 @@ def test_domains_and_dtypes_are_those_of_the_command() -> None:
     assert "float32" in {each.dtype for each in found.checks}
 
 
+def product(a, b):
+    return a * b
+
+
+def product_vjp(a, b, dy):
+    return b * dy, a * dy
+
+
 @pytest.mark.parametrize(
     ("function", "inputs", "options", "words"),
     [
@@ -109,6 +117,7 @@ def test_domains_and_dtypes_are_those_of_the_command() -> None:
         (cube, X, {"kind": "torch"}, "No module named 'torch'"),
         (3, X, {"vjp": cube_vjp}, "expected a function or a module's instance, got int"),
         (cube, (X, X), {"vjp": cube_vjp}, "expected at most 1 arguments, got 2"),
+        (product, [X, X], {"vjp": product_vjp}, "expected arguments for a, b, got a list, which is one: write (a, b)"),
         (cube, (), {"vjp": cube_vjp}, "expected an argument with floats"),
         (cube, X, {"vjp": cube_vjp, "checks": ["second"]}, "expected a function for which one of the checks second"),
         (cube, X, {"vjp": cube_vjp, "checks": ["nearby"]}, "--check: expected some of derivative"),

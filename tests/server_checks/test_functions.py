@@ -102,6 +102,11 @@ def test_a_wrong_function_fails(name: str, seed: int) -> None:
         (HERE + "transposed", SHAPE, "missing argument 'w'"),
         (HERE + "thrice", Given(inputs={"x": np.array([True])}), "expected an argument with floats"),
         (
+            HERE + "table_row",
+            Given(shapes={"w": (2,)}, inputs={"row": np.array([7, 1])}),
+            "(row has integers, as an index beside floats: write row=[1.0,2.0] for floats)",
+        ),
+        (
             HERE + "elementwise",
             Given(shapes={"x": (3,)}),
             "elementwise: expected elementwise_grad to return a Jacobian, of shape [3, 3], got shape [3]; for an "

@@ -57,7 +57,7 @@ def ordered(function: Called, arguments: Mapping[str, Tree]) -> Arguments:
 def by_name(arguments: Any, function: Called) -> dict[str, Tree]:
     """Return arguments by name: a dict has the names, a tuple their order, and all else is the first argument.
 
-    Raises ``BadArgument`` for more of them than the function takes.
+    Raises ``BadArgument`` for more of them than the function takes, and for a list where it needs several.
     """
     if isinstance(arguments, dict):
         return cast(dict[str, Tree], arguments)
@@ -66,6 +66,10 @@ def by_name(arguments: Any, function: Called) -> dict[str, Tree]:
     names = [each.name for each in parameters if each.kind in BY_POSITION]
     if _takes_more(parameters):
         names += [f"x{i}" for i in range(len(names), len(values))] if len(values) > 1 or names else ["x"]
+    needed = [each.name for each in parameters if each.kind in BY_POSITION and each.default is each.empty]
+    if isinstance(arguments, list) and len(needed) > 1:
+        several = ", ".join(needed)
+        raise BadArgument(f"expected arguments for {several}, got a list, which is one: write ({several})")
     if len(values) > len(names):
         raise BadArgument(
             f"expected at most {len(names)} arguments, got {len(values)}: return a list for one of numbers"

@@ -54,7 +54,14 @@ def named_function(kind: str, text: str, given: Given, limit_s: float) -> LocalF
     # NumPy would warn of what the errors say.
     with np.errstate(all="ignore"):
         spelling = Spelling(gradient or target.name, target.module.__name__)
-        return local_function(str(target), library, _arguments(target, given), given, spelling, limit_s=limit_s)
+        arguments = _arguments(target, given)
+        try:
+            return local_function(str(target), library, arguments, given, spelling, limit_s=limit_s)
+        except BadArgument as error:
+            if not (integers := [key for key in given.inputs if np.asarray(arguments[key]).dtype.kind in "iu"]):
+                raise
+            cure = f"{integers[0]} has integers, as an index beside floats: write {integers[0]}=[1.0,2.0] for floats"
+            raise BadArgument(f"{error} ({cure})") from error
 
 
 def _named(kind: str, text: str) -> NamedFunction:
