@@ -12,9 +12,8 @@ from app.autodiff.absent import Absent
 from app.autodiff.packing import Shape, Whole
 from app.autodiff.point import Errors
 from app.autodiff.programs import Program
-from app.autodiff.random_errors import eps_of, is_error
+from app.autodiff.random_errors import dtypes_within, eps_of, is_error
 from app.autodiff.random_rounding import RandomRounding
-from app.autodiff.rounded_constants import dtypes_within
 from app.autodiff.unjudged import unjudged
 from app.errors import Unprocessable, wrong
 from app.runtime import modes

@@ -24,8 +24,8 @@ from app.autodiff.transforms import Transform
 from app.errors import Postponed, PullbackError, wrong
 from app.runtime import cancellation
 from app.runtime.calculus import NotVectorized
+from app.runtime.messages import node_of
 from app.runtime.modes import Key, KeyedArrays, present
-from app.runtime.node_names import node_of
 from app.runtime.op_errors import converted
 from app.runtime.refused import REFUSED, require_allowed
 from ops import Array, OpFault, located

@@ -27,8 +27,7 @@ from tensorflow.python.framework.ops import EagerTensor
 from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph, WhileBodyFuncGraph
 
 from app.autodiff.programs import Program
-from app.autodiff.random_errors import NO_LOSSES, Losses, RandomErrors, Units, eps_of
-from app.autodiff.rounded_constants import errors_of, has_few_digits
+from app.autodiff.random_errors import NO_LOSSES, Losses, RandomErrors, Units, eps_of, errors_of, has_few_digits
 from app.runtime.calculus import Calculus, Gradients, Graph, Pullback, Tapes
 from app.runtime.inlining import inlined
 from app.runtime.kernels import ALONG_AXIS, COMPLEX_SUMS, CONTROL, KERNELS, UNKNOWN, WHOLE, Rounding

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 from pydantic import ValidationError
 
+from app.autodiff.draws import RowDraws
 from app.autodiff.padded_rows import REFUSALS, PaddedRows
 from app.autodiff.point import Point, number
-from app.autodiff.row_draws import RowDraws
 from app.errors import DeadlinePassed, Overloaded
 from app.runtime import modes
 from app.runtime.modes import Key

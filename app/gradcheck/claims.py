@@ -6,7 +6,7 @@ from app.autodiff.derivatives import output_shapes
 from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays, blame_op
 from app.errors import wrong
-from app.gradcheck import random_arrays, rounding
+from app.gradcheck import reference, rounding
 from app.gradcheck.objective import Function
 from app.gradcheck.reference import as_float64
 from app.gradcheck.rows import stack
@@ -73,7 +73,7 @@ def formula_values(formula: Function, inputs: Arrays, *, elementwise: bool) -> t
         wide,
         np.random.default_rng(0),
         elementwise=elementwise,
-        terms=random_arrays.terms(formula, wide),
+        terms=reference.terms(formula, wide),
     )
     return formula(wide), {name: rounding.eps("float64") * each for name, each in measured.bounds.items()}
 

@@ -13,6 +13,7 @@ from app.autodiff.derived import variant_of
 from app.autodiff.variants import is_in_examples, label, variants
 from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck import choices
+from app.gradcheck.causes import changes, failure, merge, shares, verdict_on_op
 from app.gradcheck.checks import (
     CHECKS,
     FOUNDATIONS,
@@ -24,10 +25,7 @@ from app.gradcheck.checks import (
     mutation,
 )
 from app.gradcheck.claims import need_own_claim
-from app.gradcheck.coverage import shares, verdict_on_op
-from app.gradcheck.faults import changes, failure
 from app.gradcheck.options import Options
-from app.gradcheck.places import merge
 from app.gradcheck.target import Target
 from app.gradcheck.widening import widened
 from app.runtime.cancellation import Checkpoint

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,19 +15,22 @@ from app.autodiff.directions import CALL_COST, CALL_ELEMENTS
 from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Arrays, Point, Spec
 from app.autodiff.programs import MappedProgram, Program
-from app.gradcheck.precise_program import PreciseProgram, precise_dtype
 from app.runtime import modes
+from app.runtime.calculus import Calculus
 from app.runtime.cancellation import Checkpoint
+from app.runtime.double_precision import DOUBLE, in_double_precision
 from app.runtime.kernels import LOOPS, nodes_of
-from app.runtime.modes import Key, Trace, Traceable
+from app.runtime.modes import Key, Results, Trace, Traceable, Traits
 from app.runtime.op_errors import op_errors
+from app.runtime.trace_entry import Reference
 from app.tensors.dtypes import DTYPES
-from ops import Array
+from ops import Array, Tensor
 
 HALVES = (tf.float16, tf.bfloat16)
 K = TypeVar("K", bound=str | Key)
 Operation: TypeAlias = Callable[[Point, Arrays, Arrays], Evaluation[dict[K, Array]]]
 """Returns an evaluation at a point, for cotangents and vectors; its results have a leading axis if these have."""
+_NUMPY = {np.dtype(narrow.as_numpy_dtype): np.dtype(wide.as_numpy_dtype) for narrow, wide in DOUBLE.items()}
 
 
 @dataclass(frozen=True)
@@ -158,3 +161,44 @@ def numbers_of(point: Point) -> int:
     """Return how many numbers one row has, inputs and outputs together."""
     outputs = [shape or () for shape in point.output_shapes.values()]
     return point.size + sum(map(math.prod, outputs))
+
+
+@dataclass(frozen=True)
+class PreciseProgram:
+    """A program whose own ``trace``, in mode graph, is computed in float64; its leaves are ``wide``."""
+
+    program: Traceable
+    trace: Trace = field(compare=False)
+
+    @property
+    def reference(self) -> Reference:
+        """That of the program."""
+        return self.program.reference._replace(kind="in float64")
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the program."""
+        return self.program.traits
+
+    @property
+    def op_name(self) -> bytes:
+        """That of the program."""
+        return self.program.op_name
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return these leaves as text."""
+        return self.program.describe(leaves)
+
+    def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
+        """Return the program's results in float64, ``None`` for missing ones, without results that are shapes."""
+        del calculus
+        function, trace = self.trace.function, self.trace
+        found = dict(zip(trace.kinds, function.outputs, strict=True))
+        wanted = {key: y for key, y in found.items() if not isinstance(key[0], str)}
+        values = in_double_precision(function, leaves, list(wanted.values()))
+        return {**dict(zip(wanted, values, strict=True)), **dict.fromkeys(trace.missing)}
+
+
+def precise_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return float64 for a narrower float, complex128 for complex64, and any other dtype as it is."""
+    return _NUMPY.get(dtype, dtype)

@@ -18,8 +18,7 @@ from app.graphs.values import guarded, needs_guard
 from app.graphs.wiring import Fixed, Value
 from app.runtime import cancellation
 from app.runtime.calculus import Graph, Tapes
-from app.runtime.messages import message_of
-from app.runtime.node_names import node_scope, node_text
+from app.runtime.messages import message_of, node_scope, node_text
 from app.runtime.source_lines import author_line
 from ops import Attrs, Op, OpFault, Tensor
 

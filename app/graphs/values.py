@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from app.graphs.contract import Contract, Typed
 from app.graphs.wiring import Fixed, Value
-from app.runtime.node_names import node_text
+from app.runtime.messages import node_text
 from app.tensors.dtypes import DTYPES
 from ops import Array, InvalidInput, Tensor
 

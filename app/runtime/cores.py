@@ -11,8 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from app.runtime.cgroups import CGROUPS, OWN, groups_of
-from app.runtime.threads import cores_within, sessions_within, usable_threads
+from app.runtime.threads import CGROUPS, OWN, cores_within, groups_of, sessions_within, usable_threads
 from app.runtime.trace_room import SESSIONS_KEPT
 from app.runtime.traces import TRACES
 

@@ -5,8 +5,13 @@ The derivatives through those of the table were compared in graphs and in mode e
 other kernels are tried (``app.runtime.kernel_trial``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from app.errors import wrong
+from ops import bounded_kernels
 
 Time: TypeAlias = Literal[
     "arithmetic",  # it follows from shapes, and XLA computes the same
@@ -22,6 +27,8 @@ Rounding: TypeAlias = Literal[
     "of saturated",  # gradients that are 1 less a rounded result
     "of inputs",  # results are exact for inputs that are off, at best
 ]
+WRONG = frozenset(("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SelfAdjointEigV2", "SqrtGrad"))
+_COMPLEX = frozenset((tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum))
 
 
 class Kernel(NamedTuple):
@@ -163,3 +170,50 @@ def nodes_of(definition: Any) -> Iterator[Any]:
 def is_random(kernel: str) -> bool:
     """Return whether a kernel draws other random numbers at each call."""
     return any(word in kernel for word in RANDOM) and not kernel.startswith("Stateless")
+
+
+# Any other kernel may sleep, loop as often as values require, or come from an op author. Graphs that do only
+# arithmetic are a part of these: XLA computes them as TensorFlow's kernels do.
+
+ARITHMETIC = frozenset(name for name, kernel in KERNELS.items() if kernel.time == "arithmetic")
+BOUNDED = frozenset(name for name, kernel in KERNELS.items() if kernel.time != "unknown") | CALLS
+
+
+def is_arithmetic(graph: tf.Graph) -> bool:
+    """Report whether a graph does only arithmetic, with kernels of C++ pages that say so, and calls no other."""
+    return {node.op for node in graph.as_graph_def().node} <= ARITHMETIC | bounded_kernels()
+
+
+def is_bounded(graph: tf.Graph) -> bool:
+    """Report whether all kernels of a graph, and of those that it calls, end in a time that follows from shapes."""
+    definition = graph.as_graph_def()
+    if not {node.op for node in nodes_of(definition)} <= BOUNDED | bounded_kernels():
+        return False
+    called = definition.library.function
+    functions = [(each.node_def, [arg.name for arg in each.signature.input_arg]) for each in called]
+    return not any(_has_sizes_of_values(nodes, names) for nodes, names in ((definition.node, []), *functions))
+
+
+def _has_sizes_of_values(nodes: Iterable[Any], arguments: Iterable[str]) -> bool:
+    """Report whether the size of a tensor in a graph may follow from the values of its placeholders or arguments.
+
+    The nodes of a graph follow those that they depend on.
+    """
+    of_values = set(arguments)
+    for node in nodes:
+        inputs = [name.partition(":")[0] in of_values for name in node.input if not name.startswith("^")]
+        if any(inputs[operand] for operand in SIZES.get(node.op, ())):
+            return True
+        if node.op == "Placeholder" or (any(inputs) and node.op not in OF_SHAPES):
+            of_values.add(node.name)
+    return False
+
+
+# Those of gradients forget to conjugate, and the eigenvalues of a Hermitian matrix are read as complex ones. All
+# kernels of one or two complex matrices were compared with TensorFlow's own; the others agree or are missing.
+def refuse_wrong_kernels(graph_def: Any, owner: str) -> None:
+    """Raise ``Unprocessable`` for a graph with a kernel that XLA computes wrongly for complex numbers."""
+    found = sorted({node.op for node in nodes_of(graph_def) if node.op in WRONG and node.attr["T"].type in _COMPLEX})
+    if found:
+        message = f"op {owner}: XLA's kernel {found[0]} is wrong for complex numbers in TensorFlow {tf.__version__}"
+        raise wrong(("mode",), message, expected="graph, eager or v1", got="xla")

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from app.errors import Postponed
 from app.runtime import inlining, kernel_trial, repairs, trace_limits, traces
-from app.runtime.arithmetic import is_bounded
 from app.runtime.calculus import Calculus, Graph, NotVectorized, Tapes, forget_gradients
 from app.runtime.cancellation import remaining_ms, uninterrupted
 from app.runtime.cut_traces import Cut
-from app.runtime.functions import Bounded, Function, unoptimized
+from app.runtime.functions import Bounded, Function, can_run_here, unoptimized
 from app.runtime.journal import JOURNAL, Describable
-from app.runtime.kernels import nodes_of
+from app.runtime.kernels import is_bounded, nodes_of, refuse_wrong_kernels
 from app.runtime.page_state import (
     capture_fault,
     is_capture_fault,
@@ -27,11 +26,9 @@ from app.runtime.page_state import (
 from app.runtime.residuals import in_use
 from app.runtime.source_lines import keep_author_line
 from app.runtime.static_shapes import static_shape_fault
-from app.runtime.this_thread import can_run_here
 from app.runtime.trace_entry import Reference
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
-from app.runtime.xla_faults import refuse_wrong_kernels
 from app.runtime.xla_sessions import XlaSession, is_compiled
 from ops import Array, Mode, OpFault, Tensor
 

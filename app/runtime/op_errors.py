@@ -10,8 +10,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from app.errors import DeadlinePassed, Entry, OpFailed, Postponed, PullbackError, Unprocessable, wrong
-from app.runtime.messages import XLA, message_of, text_of
-from app.runtime.node_names import node_of
+from app.runtime.messages import XLA, message_of, node_of, text_of
 from app.runtime.page_state import variable_fault_in
 from app.runtime.source_lines import author_line
 from ops import OpFault

@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff.binding import bind
-from app.gradcheck.coverage import shares, verdict_on_op
+from app.gradcheck.causes import merge, shares, verdict_on_op
 from app.gradcheck.outside import NOTE
-from app.gradcheck.places import merge
 from app.gradcheck.verify import verify
 from app.tensors.json import decode
 from ops import Array, custom_gradient

@@ -9,7 +9,7 @@ import tensorflow as tf
 from app.autodiff.derivatives import Kind, values_up_to
 from app.autodiff.random_errors import NO_LOSSES, RandomErrors
 from app.autodiff.random_rounding import RandomRounding
-from app.gradcheck import random_arrays, rounding
+from app.gradcheck import reference, rounding
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.options import Options
 from app.gradcheck.sample import Sample
@@ -252,7 +252,7 @@ def test_the_spread_of_numbers_without_digits_counts_more() -> None:
     ],
 )
 def test_the_terms_of_numpy_functions_are_known(function, size) -> None:
-    found = random_arrays.terms(function, {"x": np.array([0.25, 0.75])})["y"]
+    found = reference.terms(function, {"x": np.array([0.25, 0.75])})["y"]
     assert (found >= size / 20).all()
     assert (found <= 12 * size).all()
 
@@ -263,4 +263,4 @@ def test_a_numpy_function_that_refuses_the_class_has_no_terms() -> None:
             raise TypeError
         return {"y": xs["x"] + 1}
 
-    assert not random_arrays.terms(function, {"x": np.ones(3)})["y"].any()
+    assert not reference.terms(function, {"x": np.ones(3)})["y"].any()

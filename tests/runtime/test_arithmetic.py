@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from app.autodiff.default_mode import default_mode
-from app.runtime.arithmetic import ARITHMETIC, is_arithmetic
+from app.runtime.kernels import ARITHMETIC, is_arithmetic
 from ops import Example, Input, Op, Output
 from tests.runtime.kernel_calls import OF_MATRICES, by_name, takes_numbers
 

@@ -7,10 +7,9 @@ import tensorflow as tf
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.runtime import functions, modes
-from app.runtime.arithmetic import is_bounded
-from app.runtime.functions import Bounded, Function
+from app.runtime.functions import Bounded, Function, OnThisThread
+from app.runtime.kernels import is_bounded
 from app.runtime.modes import Trace
-from app.runtime.this_thread import OnThisThread
 from app.tensors.json import decode
 from ops import Op, discover
 

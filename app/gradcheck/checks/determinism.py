@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from app.autodiff.derivatives import values_up_to
-from app.gradcheck import bits, graphs
-from app.gradcheck.bits import Repeated
+from app.gradcheck import agreement, graphs
+from app.gradcheck.agreement import Repeated
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
 from app.runtime import modes
@@ -23,7 +23,7 @@ def check(target: Target) -> Iterator[Finding]:
         why = ""
         if any(not each.is_equal(key) for each in repeated for key in each.before):
             why = _random_kernels(target, samples[0])
-        yield bits.finding(Subject(NAME, dtype=dtype), repeated, "the second evaluation", "the first", why=why)
+        yield agreement.finding(Subject(NAME, dtype=dtype), repeated, "the second evaluation", "the first", why=why)
 
 
 def _random_kernels(target: Target, sample: Sample) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from app.autodiff.derivatives import values_up_to
 from app.autodiff.programs import program_of
-from app.gradcheck import bits, graphs
-from app.gradcheck.bits import Repeated
+from app.gradcheck import agreement, graphs
+from app.gradcheck.agreement import Repeated
 from app.gradcheck.target import Target
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
@@ -38,4 +38,4 @@ def check(target: Target) -> Iterator[Finding]:
                 why = OTHER_GRAPH if any(graphs.contents(other) != known for other in fresh) else why
         repeated += again
     subject = Subject(NAME, dtype=target.widest)
-    yield bits.finding(subject, repeated, "a fresh trace", "the first trace", why=why)
+    yield agreement.finding(subject, repeated, "a fresh trace", "the first trace", why=why)

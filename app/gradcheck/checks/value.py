@@ -8,7 +8,7 @@ import numpy as np
 
 from app.autodiff.point import blame_op
 from app.errors import OpFailed, Unprocessable
-from app.gradcheck import random_arrays, rounding
+from app.gradcheck import reference, rounding
 from app.gradcheck.outside import noted
 from app.gradcheck.reference import as_float64, reference_at
 from app.gradcheck.reproduce import calls
@@ -81,7 +81,7 @@ def compare_values(comparison: Comparison, sample: Sample, wide: Sample) -> None
 def _moves(sample: Sample, expected: Mapping[str, Array]) -> dict[str, Array]:
     """Return how far the reference, which returns ``expected``, moves with the roundings inside and of its inputs."""
     rng, inputs = np.random.default_rng(0), sample.point.inputs
-    terms = random_arrays.terms(lambda inputs: _reference(sample, inputs), inputs)
+    terms = reference.terms(lambda inputs: _reference(sample, inputs), inputs)
     moves = {name: np.array(UNIT * size) for name, size in terms.items()}
     for _ in range(DRAWS):
         rounded = {
