@@ -183,9 +183,13 @@ class Connections(Transport):
             # Settings that cannot be read are the first error.
             tls, proxy = self._tls, address.http_proxy()
             opened = await self._open(proxy or address.location, time.monotonic() + address.connect_seconds(limit))
-            if proxy is not None and tls is not None:
-                await self._tunnel(opened, proxy, limit)
-            seconds = address.connect_seconds(limit)
+            try:
+                if proxy is not None and tls is not None:
+                    await self._tunnel(opened, proxy, limit)
+                seconds = address.connect_seconds(limit)
+            except BaseException:
+                opened.close()
+                raise
             return await self._sockets.start(opened, tls, address.location.host, address.timeout, seconds)
         except (OSError, UnicodeError) as error:
             raise cannot_connect(address, error, limit) from error
@@ -208,20 +212,16 @@ class Connections(Transport):
         raise failed
 
     async def _tunnel(self, opened: socket.socket, proxy: Url, limit: Limit) -> None:
-        """Open a tunnel to the server on a socket that is connected to a proxy; close the socket if there is none."""
+        """Open a tunnel to the server on a socket that is connected to a proxy."""
         wait, parser = limit.wait(self._address.timeout), ResponseParser()
         end = time.monotonic() + (LONGEST_S if wait is None else wait)
-        try:
-            await self._sockets.send(opened, self._requests.tunnel(proxy), until(end))
-            while not parser.is_final:
-                if not (data := await self._sockets.receive(opened, until(end))):
-                    raise ConnectionResetError("it closed the connection")
-                parser.feed(data)
-            if parser.status not in SUCCESS:
-                raise ConnectionRefusedError(f"{parser.status} {responses.get(parser.status, '')}".rstrip())
-        except BaseException:
-            opened.close()
-            raise
+        await self._sockets.send(opened, self._requests.tunnel(proxy), until(end))
+        while not parser.is_final:
+            if not (data := await self._sockets.receive(opened, until(end))):
+                raise ConnectionResetError("it closed the connection")
+            parser.feed(data)
+        if parser.status not in SUCCESS:
+            raise ConnectionRefusedError(f"{parser.status} {responses.get(parser.status, '')}".rstrip())
 
     @cached_property
     def _tls(self) -> ssl.SSLContext | None:

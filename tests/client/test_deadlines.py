@@ -102,6 +102,17 @@ def test_a_proxy_that_opens_no_tunnel(client_of, raw_server, monkeypatch, server
     assert all(head.startswith(b"CONNECT elsewhere.example:443 ") for head in proxy.heads)
 
 
+def test_a_deadline_that_ends_just_after_the_connection_closes_it(client_of, raw_server, monkeypatch) -> None:
+    server, left = raw_server(OK), [PATIENCE_S]
+    # The second time is asked for when there is a socket. An error of Python keeps what its frames hold.
+    monkeypatch.setattr(addresses.Address, "connect_seconds", lambda *_: lookup.until(time.monotonic() + left.pop()))
+    left.insert(0, -1.0)
+    with client_of(server.url, timeout=PATIENCE_S) as client, pytest.raises(pullback.CannotConnect) as raised:
+        client.ops()
+    server.wait_for_connections()
+    assert (server.connections, server.open_connections) == (1, 0), raised
+
+
 def test_a_proxy_that_shakes_no_hands(client_of, raw_server, monkeypatch) -> None:
     proxy = raw_server(b"HTTP/1.1 200 Connected\r\n\r\n")
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
