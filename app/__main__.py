@@ -25,14 +25,13 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
 from app.errors import CannotStart, near
-from app.execution.sources import Sources
+from app.execution.provenance import Sources
 from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
 from app.http.first_request import first_request
 from app.http.key_file import KeyFileCopy
-from app.http.listener import UNIX, identity_of, listen, release, url_of
+from app.http.listener import UNIX, identity_of, listen, open_standard_files, release, url_of
 from app.http.server import OneServer, allow_connections
-from app.http.standard_files import open_standard_files
 from app.http.supervisor import Supervisor
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings

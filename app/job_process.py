@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message
 from app.errors import CannotStart, InternalError, Overloaded
 from app.execution.check_child import come_last, need_unchanged
 from app.execution.check_messages import Done, Head, Piece, Progress, Ready, Setup
+from app.execution.check_steps import FOLLOWER, Follower
 from app.execution.fork_server import start_as_copy
-from app.execution.progress import FOLLOWER, Follower
 from app.http.request import OF_JOB, OF_KEY
 from app.kept.job_records import Claim
 from app.main import create_app

@@ -32,7 +32,7 @@ from app.execution.fork_server import start_as_copy
 from app.requests.fields import read
 from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
-from app.routes.native.nonfinite import spell_nonfinite
+from app.routes.native.points import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
 from app.runtime.forks import ending_of, start_copy

@@ -23,11 +23,10 @@ from app.http.keys import keys_of
 from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import RawRoute, add_routes, documented_headers
-from app.jobs.assembly import job_line
-from app.jobs.line import JobLine
+from app.jobs.line import JobLine, job_line
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
-from app.routes.native.docs import docs
+from app.routes.native.docs import docs, unknown_path
 from app.routes.native.explorer import explorer
 from app.routes.native.graphs import graphs
 from app.routes.native.health import health
@@ -35,7 +34,6 @@ from app.routes.native.jobs import deferring, job_routes
 from app.routes.native.metrics import metrics_page
 from app.routes.native.openapi import openapi, with_keys
 from app.routes.native.paths import routes as native_routes
-from app.routes.native.unknown import unknown_path
 from app.runtime.doctor import examination
 from app.runtime.refused import REFUSED
 from app.settings import MB, PROTOCOLS, Settings

@@ -16,7 +16,7 @@ from app.autodiff.programs import Program
 from app.runtime import modes
 from app.runtime.modes import KeyedArrays
 from app.runtime.owned_cache import OwnedCache
-from app.tensors.memory import ALIGNMENT, aligned
+from app.tensors.casting import ALIGNMENT, aligned
 from ops import Array, Mode
 
 # Each length costs a trace, or a compilation with XLA. Longer arrays are split into pieces of the last length.

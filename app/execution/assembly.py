@@ -13,16 +13,14 @@ from pathlib import Path
 from app.autodiff.admission import OWN, admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
-from app.execution.check_limiter import CheckLimiter
 from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool, Forks
+from app.execution.check_pool import CheckLimiter, CheckPool, Forks
 from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
-from app.execution.provenance import Provenance
+from app.execution.provenance import Provenance, Sources
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
-from app.execution.sources import Sources
 from app.execution.verdicts import Verdicts
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog

@@ -19,7 +19,7 @@ from app.execution.assembly import COLLECTED, build, registered, registry_of
 from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
 from app.execution.check_steps import CheckerInService, OpChecks
 from app.execution.engine import Engine
-from app.execution.sources import is_code
+from app.execution.provenance import is_code
 from app.gradcheck.report import Step
 from app.runtime.cores import share_cores
 from app.runtime.forks import BROKEN

@@ -9,7 +9,7 @@ from typing import TypeAlias, get_args
 
 from app.errors import Entry, PullbackError
 from app.execution.check_steps import Limits
-from app.execution.sources import Sources
+from app.execution.provenance import Sources
 from app.gradcheck.job import Job
 from app.settings import Settings
 from pullback.findings import Check, Place, Worst

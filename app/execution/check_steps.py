@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from app.errors import DeadlinePassed
 from app.execution.scheduler import Scheduler
@@ -17,6 +18,11 @@ from app.telemetry.counters import NOT_RECORDED, Counters
 
 OP_BUDGET = f"raise PULLBACK_CHECKS_S, or {LESS}"
 BUDGET = f"raise budget_s (--seconds), or {LESS}"
+Follower: TypeAlias = Callable[[int, int], None]
+"""Receives how many of the parts of the work are done, and how many there are."""
+
+FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
+"""The follower of the request that this task answers."""
 
 
 class Limits(NamedTuple):
@@ -101,3 +107,9 @@ class CheckerInService:
                     counters=checks.counters,
                     account=checks.account,
                 )
+
+
+def note_progress(done: int, total: int) -> None:
+    """Tell the follower of this request, if it has one, how much is done."""
+    if (follower := FOLLOWER.get()) is not None:
+        follower(done, total)

@@ -12,13 +12,11 @@ from app.autodiff.evaluation import Evaluation
 from app.errors import NotFound, Overloaded, Postponed, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
-from app.execution.check_limiter import CheckLimiter
 from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool, Forks
-from app.execution.check_steps import Checker, CheckerInService, Limits, OpChecks
+from app.execution.check_pool import CheckLimiter, CheckPool, Forks
+from app.execution.check_steps import Checker, CheckerInService, Limits, OpChecks, note_progress
 from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.lifecycle import Lifecycle
-from app.execution.progress import note_progress
 from app.execution.provenance import Provenance
 from app.execution.scheduler import Scheduler
 from app.execution.tickets import STUCK_S
@@ -27,9 +25,8 @@ from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
 from app.kept.graphs import GraphFolder, GraphStore
-from app.kept.linearizations import Linearizations
+from app.kept.linearizations import Linearizations, Sparsities
 from app.kept.parameters import ParameterSets
-from app.kept.sparsities import Sparsities
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry
 

@@ -4,27 +4,90 @@ import asyncio
 import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from app.autodiff.packing import Packing
 from app.errors import DeadlinePassed, Overloaded, too_late
-from app.execution.fairness import Admission
-from app.execution.members import PATIENCE_S, Call, Group, Member
 from app.execution.scheduler import Scheduler
-from app.execution.tickets import Queue, Ticket
+from app.execution.tickets import Admission, Queue, Ticket
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import NotTraced
 
+# How much later than that of its first member the deadlines of the others of a call may be.
+PATIENCE_S = 1.0
 logger = logging.getLogger("pullback")
 
 # A turn of the thread ends after this time, or this many calls; further calls wait for the next turn.
 TURN_S, CALLS = 2e-3, 32
+
+
+class Member(Protocol):
+    """An evaluation that takes ``units`` of the packing of its call.
+
+    ``may_wait`` says whether it may wait for a thread. It holds a place of its ``owner`` there, and its call ends by
+    ``latest``, a time of ``time.monotonic``. When its client leaves, ``is_done`` is set, and then ``on_release`` is
+    called.
+    """
+
+    on_release: Callable[[], None] | None
+
+    @property
+    def units(self) -> int: ...  # noqa: D102
+    @property
+    def owner(self) -> str: ...  # noqa: D102
+    @property
+    def latest(self) -> float: ...  # noqa: D102
+    @property
+    def may_wait(self) -> bool: ...  # noqa: D102
+    @property
+    def is_done(self) -> bool: ...  # noqa: D102
+
+
+AMember = TypeVar("AMember", bound=Member)
+
+
+class Group(Protocol[AMember]):
+    """What members that may share a call have in common; equal groups are one."""
+
+    @property
+    def packing(self) -> Packing: ...  # noqa: D102
+
+    def call(self, members: Sequence[AMember]) -> "Call[AMember]":
+        """Return the call of these members."""
+        ...
+
+    def fail(self, member: AMember, error: BaseException) -> None:
+        """Give a member, which is not done, an error in place of its result, on the event loop."""
+        ...
+
+
+@dataclass(eq=False)
+class Call(ABC, Generic[AMember]):
+    """One TensorFlow call for members of a group; it took ``seconds``, 0 if that says nothing about other calls."""
+
+    group: Group[AMember]
+    members: Sequence[AMember]
+    seconds: float = field(default=0.0, init=False)
+
+    @property
+    def units(self) -> int:
+        """The units of all members."""
+        return sum([member.units for member in self.members])
+
+    @abstractmethod
+    def run(self) -> None:
+        """Compute, on any thread; raises ``NotTraced``, and what fails all members."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Give the members their results, on the event loop; do nothing for one that is done."""
 
 
 @dataclass(eq=False)

@@ -23,8 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.errors import Overloaded, too_late
-from app.execution.fairness import Admission, RoundRobin, op_of
-from app.execution.tickets import Overrun, Queue, Ticket
+from app.execution.tickets import Admission, Overrun, Queue, RoundRobin, Ticket, op_of
 from app.runtime.cancellation import Checkpoint
 from app.runtime.trace_entry import RETRY_S
 from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive

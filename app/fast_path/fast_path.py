@@ -27,10 +27,9 @@ from app.autodiff.packing import Whole
 from app.errors import Unprocessable
 from app.execution.engine import Engine
 from app.fast_path.cache import TemplateCache, Unknown, size_of
-from app.fast_path.candidates import Candidate
+from app.fast_path.candidates import Candidate, TemplateMaker
 from app.fast_path.parts import Part, TemplateGroup
 from app.fast_path.pending import Pending, PendingRequest
-from app.fast_path.template_maker import TemplateMaker
 from app.fast_path.templates import Template
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from app.autodiff.packing import Packing
-from app.execution.members import Call
+from app.execution.lines import Call
 from app.fast_path.pending import PendingRequest
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import Columns, Template

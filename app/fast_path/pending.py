@@ -19,8 +19,7 @@ from app.http.connection import Connection
 from app.http.fast_path import Candidate
 from app.http.keys import Keys
 from app.telemetry.accounts import NOT_CHARGED, Account
-from app.telemetry.stage_times import StageTimes
-from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
+from app.telemetry.stage_times import TRACEPARENT, TRACESTATE, StageTimes
 from pullback.keys import Grant
 
 # Bodies up to SMALL come first in a turn. A turn ends at TURN bytes of bodies, each of which counts as EACH bytes more:
@@ -38,7 +37,7 @@ class PendingRequest:
     ``time.perf_counter``; reading took ``read_s``. ``shared`` is equal for requests that may share a call. ``key`` is
     the name of its key, empty without one, ``grant`` what the key allows, and ``account`` what it has used.
     ``is_done``: it has been answered, or released to the general path, maybe as a ``candidate``. The rest is that of
-    ``app.execution.members.Member``.
+    ``app.execution.lines.Member``.
     """
 
     connection: Connection

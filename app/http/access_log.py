@@ -12,8 +12,7 @@ from app.settings import Settings
 from app.telemetry.accounts import Account
 from app.telemetry.counters import Counters
 from app.telemetry.line_writer import STDERR
-from app.telemetry.stage_times import TracedAnswer, Tracing
-from app.telemetry.trace_context import parent_of
+from app.telemetry.stage_times import TracedAnswer, Tracing, parent_of
 
 FIRST_ERROR, CLIENT_GONE = 400, 499
 """The first status that is an error, and that of a request whose client left before the response."""

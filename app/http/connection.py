@@ -14,7 +14,7 @@ from app.http.endings import ANSWERING, BODY, HEAD, IDLE, REFUSED, EndingProtoco
 from app.http.fast_path import CANDIDATE, FAST_PATH, VARYING, Candidate, FastPath, note_response
 from app.http.transport import BEGAN, CONNECTION, HeadCoalescing, Link, PipelineFlow
 from app.http.zero_copy import LARGE, ZeroCopyBody, new_parser
-from app.telemetry.trace_context import LISTED
+from app.telemetry.stage_times import LISTED
 
 
 def path_of(target: bytes) -> bytes:

@@ -12,7 +12,7 @@ from app.execution.lifecycle import Lifecycle
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget, ClientGone
 from app.http.deadlines import Deadline, Deadlines, seconds_of
-from app.http.key_scopes import needs_key, scope_of
+from app.http.key_file import needs_key, scope_of
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.problems import FAULT

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.errors import OutOfScope, TooManyRequests, Unauthorized
-from app.http.buckets import Buckets
 from app.http.key_file import KeyFile
 from app.http.problems import Header
-from app.http.quotas import Quotas
+from app.http.quotas import Buckets, Quotas
 from app.settings import Settings
 from app.telemetry.accounts import Account, Accounts
 from pullback.keys import NOBODY, SCOPES, Grant

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from urllib.parse import quote
 
 UNIX = "unix:"
@@ -12,6 +13,7 @@ UNIX = "unix:"
 WILDCARDS = ("0.0.0.0", "::", "")
 # The kernel's limit on the path of a socket, in bytes.
 MAX_PATH = 107
+NUMBERS = (0, 1, 2)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -124,3 +126,22 @@ def _is_abandoned(path: str) -> bool:
     except OSError as error:
         return error.errno == errno.ECONNREFUSED
     return False
+
+
+def open_standard_files() -> None:
+    """Open the null device in place of each standard file that is closed.
+
+    Otherwise the system gives its number to the next file or socket that the process opens, and what is written to
+    the log goes there.
+    """
+    for number in NUMBERS:
+        try:
+            os.fstat(number)
+        except OSError:
+            # The system returns the lowest free number: the lower ones are open.
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+    # Python has none where the file was closed when it started.
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - a descriptor, for the whole process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from app.errors import MAX_GOT, Forbidden, WrongHost, clip
-from app.http.key_scopes import HEALTH
+from app.http.key_file import HEALTH
 from app.http.listener import UNIX
 from app.http.problems import ProblemResponse
 from app.http.quotas import QUOTA_HEADERS

@@ -21,11 +21,10 @@ from app.http.transport import BEGAN, CONNECTION, Link, unacknowledged
 from app.http.zero_copy import ZeroCopyBody
 from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
-from app.telemetry.stage_times import StageTimes
-from app.telemetry.trace_context import TRACEPARENT, TRACESTATE
+from app.telemetry.stage_times import TRACEPARENT, TRACESTATE, StageTimes
 from app.tensors import fast_json
+from app.tensors.casting import aligned
 from app.tensors.fast_json import Parse
-from app.tensors.memory import aligned
 from app.tensors.strict_json import Body
 from pullback.keys import Grant
 

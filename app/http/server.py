@@ -13,7 +13,7 @@ from uvicorn import Config, Server
 
 from app.execution.lifecycle import LIFECYCLE
 from app.telemetry.line_writer import STDERR, STDOUT
-from app.telemetry.print_rate import PrintedLines
+from app.telemetry.printed import PrintedLines
 
 # The files of a process that are not connections: libraries, pipes, the files of TensorFlow. A process has fewer, and
 # needs some at least, with some for each process of checks or jobs. ``SPARE_FILES`` are for connections over the limit.

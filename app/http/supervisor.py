@@ -18,7 +18,7 @@ from types import FrameType
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
-from app.execution.sources import DISTRIBUTION, Sources
+from app.execution.provenance import DISTRIBUTION, Sources
 from app.http.worker import CHANGED, Serve, Worker
 from app.runtime.forks import STOPS, ending_of
 

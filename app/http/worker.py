@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from uvicorn import Config
 
-from app.execution.sources import Sources
+from app.execution.provenance import Sources
 from app.http.server import GracefulServer
 from app.runtime.forks import start_copy
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.errors import CannotStart, Overloaded, wrong
-from app.kept import job_turns
+from app.kept import job_records
 from app.kept.job_database import Database
 from app.kept.job_records import (
     ENDED,
@@ -131,9 +131,9 @@ class JobStore:
         The order is that of ``job_turns``. Where no place is free, a job of a key that has too many gives way.
         """
         with self._database.transaction() as db:
-            number = job_turns.next_job(db, most)
+            number = job_records.next_job(db, most)
             if number is None:
-                job_turns.give_way(db)
+                job_records.give_way(db)
                 return None
             name, runs, target, headers, key = db.execute(
                 "UPDATE jobs SET state = 'running', worker = ?, runs = runs + 1, done = NULL, total = NULL"

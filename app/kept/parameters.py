@@ -18,8 +18,8 @@ import numpy as np
 from app.errors import NotFound
 from app.kept.folder import Bounds, SharedFolder
 from app.kept.memory import Recent
+from app.tensors.casting import aligned
 from app.tensors.dtypes import DTYPES, DType
-from app.tensors.memory import aligned
 from app.tensors.safetensors import MAX_HEADER, lay_out
 from ops import Array, Op, ParameterSet
 

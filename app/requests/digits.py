@@ -9,7 +9,7 @@ from app.autodiff.uncertainty import others, uncertainties
 from app.autodiff.widest import typed
 from app.errors import wrong
 from app.execution.calls import Steps, Work, run
-from app.requests.result_rows import leaves_of
+from app.requests.points import leaves_of
 from app.runtime.cancellation import Checkpoint
 from ops import Array
 

@@ -1,4 +1,4 @@
-"""The fields of a request: the object in its body, validated by a model."""
+"""The fields of a request: the object in its body, validated by a model, and fields that exclude each other."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -7,6 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.errors import unprocessable, wrong
 from app.requests import models
+from app.requests.models import HessianRequest, JacobianRequest, OperationRequest, PointsRequest
 from app.tensors.casting import Document, describe
 from app.tensors.strict_json import Body, parse
 from app.tensors.validation import entries
@@ -38,3 +39,22 @@ def validated(fields: Mapping[str, Any], model: type[Model]) -> Model:
         return model.model_validate(fields)
     except ValidationError as error:
         raise unprocessable(entries(error.errors(include_url=False), model.model_fields)) from None
+
+
+def check_exclusions(request: OperationRequest) -> None:
+    """Raise ``Unprocessable`` for fields that exclude others, or need them."""
+    if isinstance(request, PointsRequest) and request.partial and not request.points:
+        message = "only some of many points can fail"
+        raise wrong(("partial",), message, expected='"points": true with it', got="partial alone")
+    if not isinstance(request, JacobianRequest | HessianRequest):
+        return
+    if request.sparse is None and request.sparsity is not None:
+        raise wrong(("sparsity",), "a sparsity without sparse", expected="sparse: coo or csr", got="none")
+    if request.sparse is not None and request.digits:
+        message = "the digits of a sparse matrix are not estimated"
+        raise wrong(("digits",), message, expected="sparse or digits", got="both")
+    if request.sparse is not None and request.points:
+        message = "each point has its own request for a sparse matrix"
+        raise wrong(("points",), message, expected="sparse or points", got="both")
+    if request.sparse is not None and isinstance(request, HessianRequest) and request.diagonal:
+        raise wrong(("diagonal",), "a diagonal is not sparse", expected="sparse or diagonal", got="both")

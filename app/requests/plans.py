@@ -34,8 +34,7 @@ from app.requests import answers, models
 from app.requests.answering import Reply
 from app.requests.complex_numbers import shown
 from app.requests.digits import Directions, Tree, with_uncertainty
-from app.requests.exclusions import check_exclusions
-from app.requests.fields import validated
+from app.requests.fields import check_exclusions, validated
 from app.requests.points import AtPoints, points_in
 from app.requests.shaped import Shaped, shaped_by, write_as_before
 from app.runtime.owned_cache import OwnedCache

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from app.autodiff.packing import NotPackable
 from app.autodiff.point import Point
 from app.errors import DeadlinePassed, Loc, Overloaded, PullbackError, wrong
 from app.execution.calls import Portioned, Work
-from app.requests.result_rows import Rows, leaves_of
 from app.runtime.cancellation import Checkpoint
 from ops import Array
 
+Leaf: TypeAlias = Array | Absent
 # How long a portion lasts, but for the call that it is in: others have their turns in between.
 PORTION_S = 0.05
 # The most points of an answer that may have failed: their errors take about a kilobyte each.
@@ -33,6 +33,70 @@ Key: TypeAlias = tuple[str, str]
 """The field and the name of a tensor in a request."""
 Bind: TypeAlias = Callable[[Mapping[str, dict[str, Array]], Sequence[Array]], tuple[Point, Work]]
 """Returns a point and its work, for its tensors by field and name, which are given in order too."""
+
+
+@dataclass(eq=False)
+class Rows:
+    """The arrays of the results at all points, in the order of ``leaves_of``, and the result at one of them."""
+
+    example: Any
+    arrays: list[Leaf]
+
+    @classmethod
+    def like(cls, example: Any, leaves: Sequence[Leaf], count: int) -> "Rows":
+        """Return rows for as many results like this one."""
+        return cls(example, [x if isinstance(x, Absent) else np.empty((count, *x.shape), x.dtype) for x in leaves])
+
+    def put(self, index: int, result: Any) -> None:
+        """Set the row of a point; raises ``Unprocessable`` if it does not fit."""
+        for whole, leaf in zip(self.arrays, leaves_of(result), strict=True):
+            if isinstance(whole, Absent) or isinstance(leaf, Absent) or whole.shape[1:] != leaf.shape:
+                if whole is leaf:
+                    continue
+                message = "the points have results of different shapes, which cannot be one array"
+                raise wrong(("inputs",), message, expected=_shape(whole, 1), got=_shape(leaf))
+            whole[index] = leaf
+
+    def whole(self, shape: tuple[int, ...], failed: Mapping[int, PullbackError]) -> Any:
+        """Return the result with the leading axes of points in each array."""
+        for array in self.arrays if failed else ():
+            if not isinstance(array, Absent):
+                array[[*failed]] = _nothing(array.dtype)
+        own = [x if isinstance(x, Absent) else x.reshape(*shape, *x.shape[1:]) for x in self.arrays]
+        return _rebuilt(self.example, iter(own))
+
+
+def leaves_of(result: Any) -> Iterator[Leaf]:
+    """Yield the arrays of a result, and its reasons for missing ones."""
+    if isinstance(result, dict):
+        for value in cast("dict[str, Any]", result).values():
+            yield from leaves_of(value)
+    elif isinstance(result, list | tuple):
+        for value in cast("Sequence[Any]", result):
+            yield from leaves_of(value)
+    else:
+        yield result
+
+
+def _rebuilt(example: Any, leaves: Iterator[Leaf]) -> Any:
+    """Return a result like the example, with other leaves."""
+    if isinstance(example, dict):
+        return {name: _rebuilt(value, leaves) for name, value in cast("dict[str, Any]", example).items()}
+    if isinstance(example, list | tuple):
+        parts = [_rebuilt(value, leaves) for value in cast("Sequence[Any]", example)]
+        return parts if isinstance(example, list) else tuple(parts)
+    return next(leaves)
+
+
+def _nothing(dtype: np.dtype[Any]) -> Any:
+    """Return what stands in the rows of points that failed."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return False if dtype.kind == "b" else np.nan
+
+
+def _shape(leaf: Leaf, axes: int = 0) -> str:
+    return str(leaf) if isinstance(leaf, Absent) else str(list(leaf.shape[axes:]))
 
 
 def points_in(tensors: Mapping[Key, Array]) -> tuple[int]:

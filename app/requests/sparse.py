@@ -12,7 +12,7 @@ from app.autodiff.sparsity import Pattern, Sparsity, by_rows, covered
 from app.autodiff.sparsity_search import FEW, find, find_in_all_branches
 from app.errors import Entry, Gone, OpFailed, Unprocessable, wrong
 from app.execution.calls import Steps
-from app.kept.sparsities import Sparsities
+from app.kept.linearizations import Sparsities
 from app.requests.plans import Fields, Plan
 from app.runtime.cancellation import Checkpoint
 

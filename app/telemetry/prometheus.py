@@ -7,29 +7,50 @@ workers in files, in a shared folder; the files outlive the workers that wrote t
 
 import asyncio
 import collections
+import errno
+import fcntl
+import itertools
 import os
 import platform
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import struct
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, values
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    values,
+)
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar, Sample
 
 from app.autodiff.padded_rows import shape_counts
 from app.runtime.devices import TENSORFLOW_VERSION
 from app.runtime.traces import STOPS, TRACES, Stop
 from app.telemetry.accounts import Accounts
 from app.telemetry.counters import DURATIONS, SIZES, Counters, CounterTable, Distribution
-from app.telemetry.exemplars import Select, WithExemplars
 from app.telemetry.line_writer import STDERR
-from app.telemetry.processes import LiveWorkers, usage, worker_number
 from app.telemetry.stage_times import Stage
 from pullback import __version__
 
+# struct flock of <fcntl.h>. The locks are of an open file: to close another copy of the file does not release them.
+FLOCK = "hhqqi"
+_WHOLE = partial(struct.pack, FLOCK)
+
+_own = ProcessCollector(registry=None)
+Select: TypeAlias = Callable[[Counters], Distribution]
 Read: TypeAlias = Callable[[], float]
 Combined: TypeAlias = Literal["sum", "min", "max"]
 """How the numbers of several workers combine."""
@@ -57,6 +78,92 @@ DURATION, SIZE = "pullback_request_duration_seconds", "pullback_batch_size"
 EXEMPLARS: Mapping[str, Select] = {DURATION: attrgetter("durations"), SIZE: attrgetter("sizes")}
 CPU = "process_cpu_seconds"
 VERSIONS = {"version": __version__, "tensorflow": TENSORFLOW_VERSION, "python": platform.python_version()}
+
+
+# Each worker has the first free number, so that a worker that replaces another continues its counts, and the number
+# of files stays bounded.
+def worker_number(folder: Path) -> int:
+    """Return the first free number among the workers, locked until this process ends."""
+    for number in itertools.count():
+        descriptor = os.open(_lock_of(folder, number), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        else:
+            return number
+    raise AssertionError("the counter is infinite")
+
+
+def lives(folder: Path, number: str) -> bool:
+    """Return whether the worker with a number lives, without taking its lock."""
+    try:
+        descriptor = os.open(_lock_of(folder, number), os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WHOLE(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        return struct.unpack_from(FLOCK, found)[0] != fcntl.F_UNLCK
+    finally:
+        os.close(descriptor)
+
+
+class LiveWorkers(MultiProcessCollector):
+    """The numbers of all workers together: the counts of those that have ended too, but not their gauges."""
+
+    def __init__(self, registry: Any, folder: Path) -> None:
+        """Register the collector of a folder."""
+        self._folder = folder
+        super().__init__(registry, str(folder))  # pyright: ignore[reportUnknownMemberType] - untyped
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        gauges = list(self._folder.glob("gauge_*.db"))
+        ended = {path for path in gauges if not lives(self._folder, path.stem.rpartition("_")[2])}
+        current = [str(path) for path in self._folder.glob("*.db") if path not in ended]
+        merged = self.merge(current)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped
+        return cast(Iterable[Metric], merged)
+
+
+def usage() -> Mapping[str, float]:
+    """Return what this process uses, by the names of Prometheus' standard metrics of a process."""
+    return {sample.name: sample.value for metric in _own.collect() for sample in metric.samples}
+
+
+def _lock_of(folder: Path, number: int | str) -> Path:
+    return folder / f"{number}.lock"
+
+
+# Prometheus' client keeps none where several workers share their numbers. Here those of the worker that answers a
+# scrape are added to the histograms of all.
+class WithExemplars(Collector):
+    """The metrics of ``source``, with exemplars in the histograms that ``selected`` names."""
+
+    def __init__(self, source: Collector, table: CounterTable, selected: Mapping[str, Select]) -> None:
+        """Take the exemplars of the distributions in ``table``."""
+        self._source, self._table, self._selected = source, table, selected
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        for metric in self._source.collect():
+            if (select := self._selected.get(metric.name)) is not None:
+                metric.samples = [self._with_exemplar(sample, select) for sample in metric.samples]
+            yield metric
+
+    def _with_exemplar(self, sample: Sample, select: Select) -> Sample:
+        labels = sample.labels
+        counters = self._table.get((labels.get("op", ""), labels.get("operation", "")))
+        if counters is None or "le" not in labels:
+            return sample
+        values = select(counters)
+        found = values.exemplars.get(bisect_left(values.bounds, float(labels["le"])))
+        if found is None:
+            return sample
+        return sample._replace(
+            exemplar=Exemplar({"trace_id": found.trace_id, "span_id": found.span_id}, found.value, found.time)
+        )
 
 
 class _Total:

@@ -35,8 +35,7 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from app.errors import CannotStart
-from app.telemetry.stage_times import NS, Batch, StageTimes, Traced, TracedAnswer
-from app.telemetry.trace_context import parent_of, state_of
+from app.telemetry.stage_times import NS, Batch, StageTimes, Traced, TracedAnswer, parent_of, state_of
 from pullback import __version__
 
 logger = logging.getLogger("pullback")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from app.tensors.dtypes import DType
 
+ALIGNMENT = 64
 NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # What reads the numbers of JSON as float64 rounds integers beyond 2^53, and has them as strings.
 DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,19})")
@@ -33,6 +34,13 @@ NUMBERS: frozenset[type] = frozenset((float, int))
 PART = 1 << 16
 _EXACT = 1 << 53
 _QUOTED = 40
+
+
+def aligned(size: int, lead: int = 0) -> NDArray[np.uint8]:
+    """Return ``size`` uninitialised bytes; those after the first ``lead`` begin at a multiple of ``ALIGNMENT``."""
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -(raw.ctypes.data + lead) % ALIGNMENT
+    return raw[start : start + size]
 
 
 class Source:

@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 
 from app.errors import Malformed, clip, wrong
 from app.tensors import dtypes, strict_json
-from app.tensors.casting import Document, Loss, bools, describe
+from app.tensors.casting import ALIGNMENT, Document, Loss, bools, describe
 from app.tensors.dtypes import MAX_BYTES, MAX_DIMENSION, MAX_RANK, ROWS, DType
 from app.tensors.json import FIELDS
 from app.tensors.layouts import Layout, Placeholder
-from app.tensors.memory import ALIGNMENT
 from app.tensors.strict_json import Body
 
 MEDIA_TYPE = "application/vnd.safetensors"

@@ -15,7 +15,7 @@ from app.autodiff.sparse_matrices import Matrix, hessian, jacobian
 from app.autodiff.sparsity import Sparsity
 from app.autodiff.sparsity_search import find_in_all_branches
 from app.errors import OpFailed, Unprocessable
-from app.kept.sparsities import Sparsities
+from app.kept.linearizations import Sparsities
 from app.requests.sparse import SparsityOf
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output

@@ -15,7 +15,7 @@ from app.autodiff.sparse_matrices import Matrix, Missed, hessian, jacobian, nonz
 from app.autodiff.sparsity import Subject, by_rows, colored, pattern
 from app.autodiff.sparsity_search import find
 from app.errors import Unprocessable
-from app.kept.sparsities import Sparsities
+from app.kept.linearizations import Sparsities
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output
 

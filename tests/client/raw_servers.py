@@ -61,10 +61,10 @@ class RawServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self.connections += 1
             self._open.append(connection)
             self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
             self._threads[-1].start()
+            self.connections += 1
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from app.execution.check_pool import CheckPool
 from app.execution.check_process import ForkServer
 from app.execution.check_steps import Limits, OpChecks
 from app.execution.checker_in_processes import CheckerInProcesses
-from app.execution.sources import Sources
+from app.execution.provenance import Sources
 from app.gradcheck.job import Job
 from app.gradcheck.options import Options
 from app.gradcheck.report import Report

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import Overloaded
-from app.execution.fairness import Admission
+from app.execution.tickets import Admission
 
 
 def fill(places: Admission, owner: str, count: int) -> int:

@@ -10,8 +10,7 @@ import numpy as np
 
 from app.autodiff import derivatives
 from app.errors import Overloaded
-from app.execution.lines import TURN_S, Lines
-from app.execution.members import Call
+from app.execution.lines import TURN_S, Call, Lines
 from app.execution.scheduler import Scheduler
 from tests.autodiff.elementwise_calls import REGISTRY, point
 from tests.patience import PATIENCE_S

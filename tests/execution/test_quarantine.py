@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.execution.crash_folder import JOURNAL_SIZE, THREADS, CrashFolder, Death, death_of
-from app.execution.quarantine import Watch, suspects_of
+from app.execution.quarantine import JOURNAL_SIZE, THREADS, CrashFolder, Death, Watch, death_of, suspects_of
 from app.runtime.journal import SIZE, Journal, op_name
 from app.runtime.refused import REFUSED
 from tests.patience import PATIENCE_S

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from app.errors import DeadlinePassed, Overloaded
-from app.execution.fairness import RoundRobin
 from app.execution.scheduler import Scheduler
+from app.execution.tickets import RoundRobin
 from app.runtime.cancellation import Checkpoint, uninterrupted
 from app.runtime.traces import NotTraced, require_tracing_allowed
 from app.telemetry.counters import Counters

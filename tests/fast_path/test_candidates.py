@@ -11,8 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.fast_path.cache import Head, TemplateCache
-from app.fast_path.candidates import Candidate, NotCacheable, template_of
-from app.fast_path.template_maker import TemplateMaker
+from app.fast_path.candidates import Candidate, NotCacheable, TemplateMaker, template_of
 from app.fast_path.templates import Template
 from app.http.fast_path import CANDIDATE, note_response
 from tests.fast_path.forms import Form, in_base64, lists

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.autodiff.admission import admit
-from app.execution.sources import Sources
+from app.execution.provenance import Sources
 from app.graphs.installed import with_graphs
 from ops import Registry
 from tests.ops.cases import REGISTRY, Case, answer

@@ -15,9 +15,9 @@ import pytest
 
 import pullback
 from app.errors import CannotStart, TooManyRequests
-from app.http.buckets import Buckets
 from app.http.key_file import MAX_FILE, MAX_KEYS, KeyFile, KeyFileCopy
 from app.http.keys import Keys
+from app.http.quotas import Buckets
 from app.telemetry.accounts import Accounts
 from pullback.keys import line_for, new_key
 from tests.patience import PATIENCE_S

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from app.errors import CannotStart, TooManyRequests
-from app.http.buckets import SLOTS, Buckets
-from app.http.quotas import Quotas
+from app.http.quotas import SLOTS, Buckets, Quotas
 from app.telemetry.accounts import KEPT, NAMED, OTHERS, Accounts
 from pullback.keys import line_for, read_grant
 from tests.http.conftest import PLUGINS

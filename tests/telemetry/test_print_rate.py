@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.telemetry import print_rate
+from app.telemetry import printed
 from app.telemetry.line_writer import LineWriter
-from app.telemetry.print_rate import NOTICE, RATE, PrintedLines
+from app.telemetry.printed import NOTICE, RATE, PrintedLines
 from tests.conftest import Service
 from tests.patience import PATIENCE_S
 
@@ -50,7 +50,7 @@ OP = Op(
 """
 
 
-def printed(tmp_path: Path, *texts: str) -> bytes:
+def text_printed(tmp_path: Path, *texts: str) -> bytes:
     with (tmp_path / "log").open("w+b") as log:
         writer = LineWriter(log.fileno())
         file = PrintedLines(writer)
@@ -62,19 +62,19 @@ def printed(tmp_path: Path, *texts: str) -> bytes:
 
 
 def test_lines_are_written_whole(tmp_path: Path) -> None:
-    assert printed(tmp_path, "a", "b\nc", "\n", "\ud800\n") == b"ab\nc\n\\ud800\n"
+    assert text_printed(tmp_path, "a", "b\nc", "\n", "\ud800\n") == b"ab\nc\n\\ud800\n"
 
 
 def test_a_second_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(print_rate.time, "monotonic", lambda: 7.5)
-    log = printed(tmp_path, *["x" * 999 + "\n"] * 100)
+    monkeypatch.setattr(printed.time, "monotonic", lambda: 7.5)
+    log = text_printed(tmp_path, *["x" * 999 + "\n"] * 100)
     assert RATE - 1000 <= len(log) <= RATE + len(NOTICE)
     assert log.endswith(NOTICE + b"\n")
     assert log.count(NOTICE) == 1
 
 
 def test_a_line_without_end_is_written_in_parts(tmp_path: Path) -> None:
-    assert printed(tmp_path, "x" * 10_000).count(b"\n") == 2
+    assert text_printed(tmp_path, "x" * 10_000).count(b"\n") == 2
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:

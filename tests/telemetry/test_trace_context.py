@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.telemetry.trace_context import MAX_STATE, Parent, parent_of, state_of
+from app.telemetry.stage_times import MAX_STATE, Parent, parent_of, state_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

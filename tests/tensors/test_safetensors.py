@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from app.errors import Malformed, PullbackError, Unprocessable
+from app.tensors.casting import ALIGNMENT
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
-from app.tensors.memory import ALIGNMENT
 from app.tensors.safetensors import MAX_HEADER, lay_out, parse
 
 PROPERTY = settings(max_examples=60, deadline=None, database=None)

@@ -12,7 +12,7 @@ from app.autodiff.derivatives import values_up_to
 from app.gradcheck.target import Target
 from app.runtime import modes
 from app.runtime.op_errors import op_errors
-from app.tensors.memory import aligned
+from app.tensors.casting import aligned
 from ops import Array
 from pullback.gradcheck.verdict import Finding, Subject
 

@@ -15,18 +15,17 @@ from app.execution.engine import Engine
 from app.http.keys import need_scope
 from app.http.request import Request
 from app.requests.answering import Reply, answer, send_reply
+from app.requests.answers import JSON
 from app.requests.digits import Tree
-from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
-from app.routes.mcp.contracts import contract_of, page_of
 from app.routes.mcp.messages import Document, Envelope
 from app.routes.mcp.summaries import fitting, result_of, tensors_document
-from app.routes.mcp.tools import KINDS, TOOLS
+from app.routes.mcp.tools import KINDS, TOOLS, contract_of, page_of
 from app.routes.native.catalogue import Listing
 from app.routes.native.checks import CheckHandler
 from app.routes.native.derivatives import FORMATS, Format, OperationHandler
-from app.routes.native.nonfinite import spell_nonfinite
+from app.routes.native.points import spell_nonfinite
 from app.routes.protocol import described, find_op
 from app.tensors.casting import describe
 from app.tensors.layouts import Encoding

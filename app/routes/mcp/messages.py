@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from app.errors import MAX_GOT, BodyTooLarge, Malformed, PullbackError, clip
 from app.http.problems import RenderedError
-from app.requests.negotiation import JSON
+from app.requests.answers import JSON
 from app.tensors.casting import describe
 from app.tensors.strict_json import Body, dumps, parse
 

@@ -11,11 +11,11 @@ from fastapi import APIRouter
 
 from app.errors import clip, near
 from app.execution.engine import Engine
-from app.http.key_scopes import TOOLS as PATH
+from app.http.key_file import TOOLS as PATH
 from app.http.request import Request
 from app.http.route import RawRoute, admit, always
 from app.requests.answering import SMALL_BODY, Reply, send_reply
-from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.answers import JSON, accepted, content_type
 from app.requests.plans import Plans
 from app.routes.mcp.calls import Calls
 from app.routes.mcp.messages import (

@@ -15,7 +15,7 @@ from app.errors import NotFound
 from app.execution.engine import Engine
 from app.http.request import REQUEST, Request
 from app.http.route import PageRoute
-from app.requests.negotiation import JSON
+from app.requests.answers import JSON
 from app.requests.operations import OPERATIONS
 from app.routes.native.catalogue_models import (
     ClaimKind,

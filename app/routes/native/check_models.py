@@ -1,14 +1,14 @@
-"""The models of the gradient checks: requests and responses."""
+"""The models of the gradient checks: requests, responses, and the events of a stream, with examples."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, RootModel
 from pydantic_core.core_schema import literal_schema
 
 from app.gradcheck.checks import CHECKS
-from app.requests.answers import OperationAnswer
+from app.requests.answers import OperationAnswer, Problem
 from app.requests.models import MAX_NAMES, Attributes, Device, Dtype, Parameters, Tensors
-from app.routes.native.check_examples import REPORTS, VERIFICATIONS
+from app.routes.native.health import UnavailableOp
 from app.routes.native.points import PointRequest
 from ops import COMPLEX, FLOATS, MODES, Mode
 
@@ -25,6 +25,55 @@ Origin = Annotated[
     ),
 ]
 Dtypes = Annotated[list[FloatDtype], Field(min_length=1, max_length=len(FLOATS))]
+_PLACE: dict[str, Any] = {
+    "attrs": {},
+    "mode": "graph",
+    "dtype": "float64",
+    "device": "cpu",
+    "order": 1,
+    "output": "y",
+    "input": "x",
+}
+_COUNTS = {"points": 259, "compared": 259, "evaluations": 31598, "seconds": 0.2}
+_DIFFERS = "dx[2] at x = 1, dy = 1 is 2, but the numeric derivative of forward is 3 ± 5.1e-14; 259 of 259 points wrong"
+_AT_WORST: dict[str, Any] = {
+    **{"index": [2], "x": 1.0, "analytic": 2.0, "numeric": 3.0, "error_bar": 5.1e-14},
+    **{"absolute": 1.0, "relative": 0.333, "ulps": 2.3e15},
+}
+_FAILED: dict[str, Any] = {
+    **{"check": "derivative", "verdict": "fail", "sentence": _DIFFERS, **_PLACE, **_COUNTS, "inconclusive": {}},
+    "digits": {},
+    **{"worst": _AT_WORST, "reproduce": "pullback call cube vjp x=1 dy=1 --dtype float64 --mode graph"},
+    **{
+        "note": False,
+        "shows": "gradients.x",
+        "point": {"inputs": {"x": 1.0}, "cotangents": {"y": 1.0}},
+        "places": [_PLACE],
+    },
+}
+_COVERED: dict[str, Any] = {"check": "derivative", "order": 1, "dtype": "float64", "points": 259, "compared": 259}
+_COVERED["digits"] = {}
+_ORIGIN = {"version": "0.4.0", "tensorflow": "2.21.0", "page": "9f86d081884c7d65"}
+_REPORT: dict[str, Any] = {
+    **{"origin": _ORIGIN, "modes": ["graph"], "devices": ["cpu"]},
+    **{"op": "cube", "verdict": "fail", "sentence": "cube: 1 of 1 check failed: derivative", "seed": 0, "points": 259},
+    **{"evaluations": 31598, "seconds": 0.2, "unfinished": 0, "coverage": [_COVERED], "checks": [_FAILED]},
+}
+REPORTS: dict[str, Any] = {"examples": [_REPORT]}
+
+_WRONG_2 = "your dx[2] at x = 3 is 6.54, but op square in float64 is 6 ± 1.1e-05; 1 of 3 points wrong"
+_WORST: dict[str, Any] = {"index": [2], "x": 3.0, "yours": 6.54, "expected": 6.0, "error_bar": 1.1e-5}
+_VERIFIED: dict[str, Any] = {
+    **{"verdict": "fail", "sentence": _WRONG_2, "elements": 3, "wrong": 1},
+    "worst": {**_WORST, "absolute": 0.54, "relative": 0.09, "ulps": 1132462.0},
+    "blocks": [{"start": 2, "stop": 3, "verdict": "fail", "wrong": 1, "ulps": 1132462.0}],
+}
+VERIFICATIONS: dict[str, Any] = {
+    "examples": [
+        {"op": "square", "verdict": "fail", "sentence": f"{_WRONG_2}.", "dtype": "float32"}
+        | {"against": "float64", "gradients": {"x": _VERIFIED}}
+    ]
+}
 
 
 class Tolerances(BaseModel):
@@ -227,3 +276,71 @@ class VerifyAnswer(OperationAnswer):
     dtype: str
     against: str = Field(description="The dtype that the op computed in.")
     gradients: dict[str, VerifiedGradient]
+
+
+class _Event(BaseModel):
+    """An event of the stream."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class StartEvent(_Event):
+    """The first event: what will be checked."""
+
+    event: Literal["start"]
+    ops: list[str] = Field(description="The ops to check.")
+    unavailable: list[UnavailableOp] = Field(description="The requested ops that are not served, and why.")
+    steps: int = Field(description="The number of steps.")
+
+
+class ProgressEvent(_Event):
+    """A step starts."""
+
+    event: Literal["progress"]
+    op: str = Field(description="The op of the step.")
+    check: CheckName = Field(description="The check of the step.")
+    done: int = Field(description="The number of finished steps.")
+    steps: int = Field(description="The number of steps.")
+    left_s: float | None = Field(description="About how many seconds are left; null: not known yet.")
+
+
+class FindingEvent(_Event):
+    """A finding of a step that has ended; only if the request has `findings`. The report repeats it."""
+
+    event: Literal["finding"]
+    op: str = Field(description="The op of the step.")
+    finding: CheckEntry
+
+
+class ReportEvent(_Event):
+    """All steps of an op have ended."""
+
+    event: Literal["report"]
+    report: CheckAnswer = Field(description="The report on the op.")
+
+
+class SummaryEvent(_Event):
+    """The last event of a complete stream; each count is a number of ops."""
+
+    event: Literal["summary"]
+    verdict: Verdict = Field(description="The verdict on all ops.")
+    pass_: int = Field(alias="pass")
+    fail: int
+    error: int = Field(description="Ops where the checker failed.")
+    inconclusive: int
+    unfinished: int = Field(description="Ops with checks not run: out of time.")
+    seconds: float = Field(description="The duration.")
+
+
+class ErrorEvent(_Event):
+    """The last event of a stream that ends early."""
+
+    event: Literal["error"]
+    problem: Problem = Field(description="The reason why the stream ends early.")
+
+
+AnyEvent = StartEvent | ProgressEvent | FindingEvent | ReportEvent | SummaryEvent | ErrorEvent
+
+
+class ChecksAnswer(RootModel[Annotated[AnyEvent, Field(discriminator="event")]]):
+    """One event of the stream."""

@@ -12,20 +12,18 @@ from functools import partial
 
 from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
-from app.execution.check_steps import Limits
+from app.execution.check_steps import Limits, note_progress
 from app.execution.engine import Engine
-from app.execution.progress import note_progress
 from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
 from app.requests.answering import answer
+from app.requests.answers import EVENTS, JSON, LINES, accepted, content_type
 from app.requests.brief import Reading
 from app.requests.fields import read
-from app.requests.negotiation import EVENTS, JSON, LINES, accepted, content_type
 from app.routes.native.check_events import Event, Requested, check_support, options_of
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
-from app.routes.native.nonfinite import spell_nonfinite, spelled_reply
-from app.routes.native.points import point_of
+from app.routes.native.points import point_of, spell_nonfinite, spelled_reply
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json

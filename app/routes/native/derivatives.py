@@ -15,10 +15,10 @@ from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute
 from app.requests.answering import Reply, answer
+from app.requests.answers import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.brief import Reading
 from app.requests.digits import Tree
 from app.requests.fields import fields_of
-from app.requests.negotiation import JSON, SHORT_ACCEPT, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Fields, Operation, Plan, Plans
 from app.requests.points import Answers

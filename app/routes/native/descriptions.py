@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from app.autodiff.derived import DEEPEST, DERIVATIONS
 from app.http.route import Find, RawRoute
 from app.kept.graphs import NAME
-from app.requests.negotiation import JSON
-from app.requests.tensor_schemas import ref
+from app.requests.answers import JSON
+from app.requests.models import ref
 from app.tensors.safetensors import MEDIA_TYPE
 
 # The op of the examples, and its input.

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 import app
 from app.errors import NotFound
 from app.http.route import PageRoute
-from app.requests.negotiation import JSON, accepted
+from app.requests.answers import JSON, accepted
 from app.routes.native.docs import script_sources
 
 FOLDER = Path(app.__file__).with_name("explorer")

@@ -15,7 +15,7 @@ from app.http.request import REQUEST, Request
 from app.http.route import PageRoute, RawRoute, admit, always
 from app.kept.graphs import NAME
 from app.requests.answering import Reply, send_reply
-from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.answers import JSON, accepted, content_type
 from app.routes.native.catalogue import contract_text
 from app.routes.native.catalogue_models import OpContract
 from app.routes.protocol import find_op

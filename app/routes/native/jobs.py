@@ -18,7 +18,7 @@ from app.kept.job_records import KEY_HEADER, MOST_KEY, JobRequest, State
 from app.requests.answering import PIECE, Reply, send_reply
 from app.routes.native.linearizations import REPLICA
 from app.routes.protocol import document_reply
-from app.telemetry.trace_context import SAMPLED, TRACEPARENT, Parent, parent_of
+from app.telemetry.stage_times import SAMPLED, TRACEPARENT, Parent, parent_of
 
 ALL, ONE = "/v1/jobs", "/v1/jobs/{id}"
 # The headers of a request that its answer depends on.

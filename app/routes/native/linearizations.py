@@ -23,10 +23,10 @@ from app.kept.linearizations import OVERHEAD, Linearizations
 from app.kept.memory import Held
 from app.requests import answers, models
 from app.requests.answering import Reply, send_reply
+from app.requests.answers import accepted, content_type
 from app.requests.brief import Reading
 from app.requests.complex_numbers import numbers_in
 from app.requests.fields import read, validated
-from app.requests.negotiation import accepted, content_type
 from app.requests.plans import Operation, Plans
 from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, FormatsHandler, operation_route
 from app.routes.native.descriptions import X, binary, computation

@@ -15,14 +15,11 @@ from app.execution.engine import Engine
 from app.gradcheck.numeric_derivative import Wanted, numeric
 from app.http.request import Request
 from app.requests.answering import answer
-from app.requests.answers import OperationAnswer
+from app.requests.answers import JSON, OperationAnswer, accepted, content_type
 from app.requests.brief import Reading
 from app.requests.fields import read
-from app.requests.models import Dtype, Tensors, Wrt
-from app.requests.negotiation import JSON, accepted, content_type
-from app.requests.tensor_schemas import RANKS, nested
-from app.routes.native.nonfinite import spelled_reply
-from app.routes.native.points import PointRequest, point_of
+from app.requests.models import RANKS, Dtype, Tensors, Wrt, nested
+from app.routes.native.points import PointRequest, point_of, spelled_reply
 from app.runtime.cancellation import Checkpoint
 from app.telemetry.counters import Counters
 from app.tensors import json

@@ -16,11 +16,11 @@ from pydantic.json_schema import models_json_schema
 
 from app.errors import PullbackError
 from app.execution.engine import Engine
-from app.http.key_scopes import HEALTH
+from app.http.key_file import HEALTH
 from app.http.route import RawRoute
 from app.kept.job_records import MOST_KEY
 from app.requests.answers import Problem
-from app.requests.tensor_schemas import Schema, components, ref
+from app.requests.models import Schema, components, ref
 
 _SAFETENSORS: Schema = {
     "type": "string",

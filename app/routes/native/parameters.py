@@ -16,7 +16,7 @@ from app.http.route import RawRoute, need_uncompressed
 from app.kept.parameters import DIGEST
 from app.kept.upload import PIECE, Upload
 from app.requests.answering import Reply, send_reply
-from app.requests.negotiation import JSON, accepted, content_type
+from app.requests.answers import JSON, accepted, content_type
 from app.routes.native.descriptions import op_name
 from app.routes.protocol import document_reply, per_op
 from app.tensors import safetensors

@@ -10,12 +10,18 @@ from app.errors import NotFound, did_you_mean
 from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import RawRoute, RestRoute, always
-from app.requests.negotiation import EVENTS, JSON, LINES
+from app.requests.answers import EVENTS, JSON, LINES
+from app.requests.models import ref
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
-from app.requests.tensor_schemas import ref
-from app.routes.native.check_event_models import ChecksAnswer
-from app.routes.native.check_models import CheckAnswer, CheckRequest, ChecksRequest, VerifyAnswer, VerifyRequest
+from app.routes.native.check_models import (
+    CheckAnswer,
+    CheckRequest,
+    ChecksAnswer,
+    ChecksRequest,
+    VerifyAnswer,
+    VerifyRequest,
+)
 from app.routes.native.checks import CheckHandler, StreamHandler, VerifyHandler
 from app.routes.native.derivatives import operation_routes
 from app.routes.native.descriptions import EXAMPLE, X, computation, op_name

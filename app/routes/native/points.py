@@ -1,6 +1,8 @@
-"""Requests at one point of an op, which is evaluated there for a check: the fields of ``verify`` and ``numeric``."""
+"""Requests at one point of an op, which is evaluated there for a check, and the numbers of their answers."""
 
-from typing import Annotated, ClassVar
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,8 +10,11 @@ from app.autodiff.binding import bind, bind_directions, bind_dtype
 from app.autodiff.derived import variant_of
 from app.autodiff.point import Point
 from app.execution.engine import Engine
+from app.requests.answering import Reply
+from app.requests.answers import JSON
 from app.requests.models import MAX_NAMES, Attributes, Cotangents, Device, Dtype, Parameters, Tensors
 from app.tensors.json import decode, dtypes_of
+from app.tensors.strict_json import dumps
 from ops import Array, Mode, Op
 
 
@@ -43,3 +48,19 @@ def point_of(engine: Engine, op: Op, request: PointRequest) -> tuple[Point, dict
     if request.cotangents is None:
         return point, None
     return point, bind_directions(request.cotangents, point.spec.outputs, decode, "cotangents")
+
+
+def spell_nonfinite(tree: Any) -> Any:
+    """Return a document with NaN and the infinities as strings."""
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return "NaN" if math.isnan(tree) else "Infinity" if tree > 0 else "-Infinity"
+    if isinstance(tree, Mapping):
+        return {key: spell_nonfinite(value) for key, value in cast(Mapping[str, Any], tree).items()}
+    if isinstance(tree, list | tuple):
+        return [spell_nonfinite(value) for value in cast(list[Any], tree)]
+    return tree
+
+
+def spelled_reply(document: Mapping[str, Any]) -> Reply:
+    """Return a document as a JSON response, with NaN and the infinities as strings."""
+    return Reply(JSON, [dumps(spell_nonfinite(document))])

@@ -14,13 +14,12 @@ from app.execution.engine import Engine
 from app.http.body import MAX_DIGITS, too_large
 from app.http.request import Request
 from app.requests.answering import Reply, answer
+from app.requests.answers import JSON, content_type
 from app.requests.brief import Reading
-from app.requests.negotiation import JSON, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
 from app.routes.openinference.compression import accepted_coding, compress, content_coding, inflate
-from app.routes.openinference.dialect import dialect
-from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput
+from app.routes.openinference.models import DATATYPES, VERSION, Model, ModelOutput, dialect
 from app.routes.openinference.requests import (
     SHORT,
     InferenceRequest,

@@ -25,6 +25,9 @@ from typing import Any
 from app.autodiff.binding import has_order
 from app.autodiff.derived import is_optional, variant_of
 from app.autodiff.transforms import fresh
+from app.errors import Loc, PullbackError, Unprocessable, unprocessable
+from app.http.problems import RenderedError
+from app.requests.answers import JSON
 from app.tensors.dtypes import DTYPES, DType
 from ops import Input, Op, Output
 
@@ -234,3 +237,26 @@ _KINDS: Mapping[str, _Kind] = {
     "jacobian": _Kind(1, {}, _jacobian, {"of": (1,), "wrt": (2,)}),
     "hessian": _Kind(2, {"cotangents": "d"}, _hessian, {"wrt": (1, 2)}),
 }
+
+
+def dialect(error: PullbackError, instance: str, model: Model | None = None) -> RenderedError:
+    """Render an error as one sentence that names the client's fields, which are the tensors of a ``model``."""
+    del instance
+    status = 400 if isinstance(error, Unprocessable) else error.status
+    if isinstance(error, Unprocessable) and error.entries:
+        entry = error.entries[0]
+        error = unprocessable([replace(entry, loc=_client_loc(model, entry.loc))])
+    return RenderedError(status, JSON, {"error": error.sentence()})
+
+
+def _client_loc(model: Model | None, loc: Loc) -> Loc:
+    """Return the location in the client's request of a location in the native one."""
+    match loc:
+        case ("attrs", *rest):
+            return ("parameters", *rest)
+        case (str(field), str(slot), *rest) if model is not None:
+            inputs = model.inputs.values()
+            name = next((tensor.name for tensor in inputs if (tensor.field, tensor.slot.name) == (field, slot)), None)
+            return loc if name is None else ("inputs", name, *rest)
+        case _:
+            return loc

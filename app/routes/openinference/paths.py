@@ -25,9 +25,8 @@ from app.requests.fields import fields_of
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plans
 from app.routes.openinference.compression import content_coding, inflate
-from app.routes.openinference.dialect import dialect
 from app.routes.openinference.inference import LENGTH_HEADER, Inference, admit
-from app.routes.openinference.models import VERSION, Model, models
+from app.routes.openinference.models import VERSION, Model, dialect, models
 from app.routes.protocol import described, document_reply, find_op
 from app.telemetry.counters import Counters
 from app.tensors.casting import describe

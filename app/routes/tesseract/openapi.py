@@ -10,7 +10,7 @@ from typing import Any
 from app.autodiff.binding import has_order
 from app.autodiff.derived import variant_of
 from app.autodiff.symbolic_shapes import shape_text
-from app.requests.tensor_schemas import Schema, ref
+from app.requests.models import Schema, ref
 from app.routes.protocol import differentiable
 from app.tensors.dtypes import COMPLEX, DTYPES, MAX_RANK
 from ops import Input, Op, Output

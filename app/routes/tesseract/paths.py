@@ -35,10 +35,10 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, Find, RawRoute, RestRoute, always
 from app.requests.answering import Reply, answer, send_reply
+from app.requests.answers import JSON, accepted, content_type
 from app.requests.brief import Reading
 from app.requests.digits import Tree
 from app.requests.fields import fields_of
-from app.requests.negotiation import JSON, accepted, content_type
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Plan, Plans
 from app.requests.points import Answers

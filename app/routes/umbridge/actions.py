@@ -19,10 +19,10 @@ from app.execution.calls import Call, Work
 from app.execution.engine import Engine
 from app.requests import answers, models
 from app.requests.answering import Reply
+from app.requests.answers import JSON
 from app.requests.brief import Reading
 from app.requests.digits import Directions
 from app.requests.fields import fields_of
-from app.requests.negotiation import JSON
 from app.requests.operations import OPERATIONS
 from app.requests.plans import Fields, Operation, Plan, Plans
 from app.routes.protocol import document_reply

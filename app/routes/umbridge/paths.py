@@ -24,8 +24,8 @@ from app.http.problems import RenderedError
 from app.http.request import Request
 from app.http.route import Answer, RawRoute, always
 from app.requests.answering import Reply, answer, send_reply
+from app.requests.answers import JSON, content_type
 from app.requests.fields import fields_of
-from app.requests.negotiation import JSON, content_type
 from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_call, refuse_unknown, supports
