@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pullback.near_names import near_names
+from pullback.wording import near_names
 
 MAX_TEXT, MAX_GOT, MAX_ENTRIES, MOST_NEAR = 300, 200, 20, 3
 

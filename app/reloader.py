@@ -28,7 +28,7 @@ from app.serving import serve
 from app.settings import Settings
 from ops import Registry, RegistryError, pages_of, register
 from pullback.page_files import is_of_saved_model
-from pullback.service_folder import SERVICE
+from pullback.service_process import SERVICE
 
 log = logging.getLogger("pullback")
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.documents import read
-from pullback.html.style import STYLE
-from pullback.html.tree import element, header, markup, row
+from pullback.html.tree import STYLE, element, header, markup, row
 
 TITLES = ("", "name", "shape", "gradient", "meaning")
 

@@ -1,16 +1,18 @@
 """The connections of a client: the idle ones, and how new ones are made."""
 
 import contextlib
+import ipaddress
 import socket
 import ssl
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from http.client import responses
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import httptools
 
@@ -19,14 +21,66 @@ from pullback.calls import Call
 from pullback.failures import cannot_connect, failure
 from pullback.http1 import NoResponse, Requests, ResponseParser
 from pullback.limits import LONGEST_S, Limit
-from pullback.lookup import look_up, shares, until
 from pullback.reading import SUCCESS
 from pullback.responses import Response
 from pullback.transport import NextChunk, Transport
 from pullback.urls import Url
 
+Found: TypeAlias = "Future[list[SocketAddress]]"
 T = TypeVar("T")
 FAILURES = (OSError, MemoryError, httptools.HttpParserError)
+
+
+class SocketAddress(NamedTuple):
+    """A socket address of a host, and its family."""
+
+    family: int
+    address: Any
+
+
+def look_up(host: str, port: int) -> Found:
+    """Look up the addresses of a host, in a new thread unless it is an IP address."""
+    found: Found = Future()
+    # Now a waiting task cannot cancel it: the thread always sets its result.
+    found.set_running_or_notify_cancel()
+    if _is_ip(host):
+        _look_up(host, port, found)
+    else:
+        threading.Thread(target=_look_up, args=(host, port, found), daemon=True).start()
+    return found
+
+
+def shares(addresses: Sequence[SocketAddress], end: float) -> Iterator[tuple[SocketAddress, float]]:
+    """Yield each address with the seconds to try it: an equal share of what is left until ``end``, of the clock.
+
+    Raises ``TimeoutError`` when nothing is left.
+    """
+    for done, address in enumerate(addresses):
+        yield address, until(end) / (len(addresses) - done)
+
+
+def until(end: float) -> float:
+    """Return the seconds until ``end``, a time of ``time.monotonic``; raise ``TimeoutError`` after that."""
+    if (left := end - time.monotonic()) <= 0:
+        raise TimeoutError("timed out")
+    return left
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _look_up(host: str, port: int, found: Found) -> None:
+    try:
+        results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        found.set_exception(error)
+    else:
+        found.set_result([SocketAddress(family, address) for family, _, _, _, address in results])
 
 
 class Connection(Protocol):

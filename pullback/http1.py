@@ -17,9 +17,11 @@ from pullback.calls import Call, Content
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
-from pullback.trace_context import trace_headers
 from pullback.urls import Url
 
+API, NAMES = "opentelemetry.trace", ("Traceparent", "Tracestate")
+# The flags that are defined: whether the trace is sampled, and whether its id is random.
+FLAGS = 3
 IDLE_S = 30.0
 """How long a connection may be idle and still be used again, in seconds: less than load balancers allow."""
 READ = 1 << 16
@@ -27,6 +29,21 @@ HEADERS = {name.encode(): name for name in ("content-length", "content-type", "r
 MAX_HEAD = 1 << 18
 JOINED = 1 << 16
 """Up to this many bytes, the head and the body are copied into one piece, for one send."""
+
+
+# The application has loaded that API if it traces; this module never imports it.
+def trace_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that name the current span; none without one, or if a header of the client is ``given``."""
+    # Another thread may be importing it.
+    get_current_span: Any = getattr(sys.modules.get(API), "get_current_span", None)
+    if get_current_span is None or not given.keys().isdisjoint(NAMES):
+        return {}
+    span = get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    headers = {"traceparent": f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags & FLAGS:02x}"}
+    state = span.trace_state.to_header()
+    return {**headers, "tracestate": state} if state and state.isascii() and state.isprintable() else headers
 
 
 class NoResponse(ConnectionResetError):

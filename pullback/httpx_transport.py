@@ -12,10 +12,9 @@ from pullback.addresses import Address
 from pullback.calls import Call
 from pullback.errors import BadArgument, PullbackError
 from pullback.failures import cannot_connect, failure
-from pullback.http1 import IDLE_S
+from pullback.http1 import IDLE_S, trace_headers
 from pullback.limits import Limit
 from pullback.responses import Response
-from pullback.trace_context import trace_headers
 from pullback.transport import NextChunk, Transport, complete
 
 

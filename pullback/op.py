@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, cast
 
-from pullback import bodies, calls, parameters, reports, results
+from pullback import bodies, calls, op_calls, reports, results
 from pullback.arrays import ArrayLike, Arrays
 from pullback.calls import Call, CheckOptions, Common, Pointwise, deadline_of, names, op_path, selections
 from pullback.catalogue import Contract, OpVerdict
@@ -89,12 +89,12 @@ class Operations(BaseOp):
 
         The dtypes are those of the contract. The service may forget them, as it says by ``NotFound`` later.
         """
-        return parameters.put(self.name, values, deadline)
+        return op_calls.put(self.name, values, deadline)
 
     @method
     def parameters(self, digest: str, *, deadline: float | None = None) -> Call[dict[str, Array]]:
         """Return the values of the parameters with a digest, such as ``parameters_digest`` of the contract."""
-        return parameters.get(self.name, digest, deadline)
+        return op_calls.get(self.name, digest, deadline)
 
     @method
     def verdict(self) -> Call[OpVerdict]:

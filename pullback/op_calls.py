@@ -4,16 +4,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
+import numpy as np
+
 from pullback import bodies, safetensors
 from pullback.arrays import ArrayLike, Arrays, array_or_json, shared_float
 from pullback.bodies import Body
-from pullback.calls import Call, Common, deadline_of
+from pullback.calls import Call, Common, deadline_of, op_path, segment
 from pullback.catalogue import Contract
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
-from pullback.limits import Limit
+from pullback.limits import Limit, checked
 from pullback.results import Reader
 
 T = TypeVar("T")
+
+
+def put(op: str, values: Mapping[str, ArrayLike], deadline: float | None) -> Call[str]:
+    """Put values; the result is their digest."""
+    arrays = {name: np.asarray(array_or_json(value, name)) for name, value in values.items()}
+    body = Body(safetensors.MEDIA_TYPE, tuple(safetensors.write(arrays, "{}")))
+    limit = checked("deadline", deadline)
+    return Call(op_path(op, "parameters"), _digest, body, deadline=limit, may_repeat=True, verb="PUT")
+
+
+def get(op: str, digest: str, deadline: float | None) -> Call[dict[str, Array]]:
+    """Get the values with a digest."""
+    path, limit = f"{op_path(op, 'parameters')}/{segment(digest)}", checked("deadline", deadline)
+    return Call(path, dict, None, safetensors.MEDIA_TYPE, limit, may_repeat=True)
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return str(document["digest"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,8 +87,8 @@ class CheckItem(pytest.Item):
         if isinstance(found, str):
             raise CheckFailed(f"{self.path.name} cannot be checked: {found}")
         self.user_properties.append(("pullback", found.provenance))
-        from pullback.finding_lines import text_of  # noqa: PLC0415 - as below
-        from pullback.findings import is_accepted  # noqa: PLC0415 - pytest loads this module in runs without a page
+        # pytest loads this module in runs without a page.
+        from pullback.findings import is_accepted, text_of  # noqa: PLC0415
 
         entries = [entry for entry in found.checks if entry.check == self.name]
         verdicts = {entry.verdict for entry in entries}

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pullback.counted import counted
 from pullback.documents import read
 from pullback.errors import problem
 from pullback.findings import SHOWN, Check, Coverage, Worst
 from pullback.html.findings import findings, verdict
-from pullback.html.style import STYLE
-from pullback.html.tree import element, markup
+from pullback.html.tree import STYLE, element, markup
+from pullback.wording import counted
 
 DIGITS = 12
 """How many digits of a digest are shown."""

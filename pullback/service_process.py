@@ -1,12 +1,16 @@
-"""How a process of the service starts, where the service is installed."""
+"""Where the service is installed, and how a process of it starts."""
 
 import importlib.util
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from pullback.service_folder import SERVICE
+PACKAGE = Path(__file__).parent
+_CARRIED = PACKAGE / "_service"
 
+SERVICE = _CARRIED if _CARRIED.is_dir() else PACKAGE.parent
+"""The folder with the packages ``app`` and ``ops``, which only the processes of the service have on ``sys.path``."""
 NOT_INSTALLED = """\
 only the client is installed here, not the service. \
 To install the service too: pip install ".[serve]" in a clone of the repository, or `make serve` there."""

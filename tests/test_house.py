@@ -40,7 +40,7 @@ WEB = (
 # What the pages of ops import: the only part of `pullback` that needs TensorFlow.
 VOCABULARY = "pullback.ops"
 # What it imports from the rest of `pullback`.
-FOR_PAGES = ("pullback.page_files", "pullback.service_folder", "pullback.terminal_codes")
+FOR_PAGES = ("pullback.page_files", "pullback.service_process", "pullback.wording")
 SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (
@@ -75,7 +75,7 @@ KEEPS_ALL = (
 )
 # The leaves of `app`, and the modules of `app` that each may import.
 LEAVES = {
-    "app.errors": ("pullback.near_names",),
+    "app.errors": ("pullback.wording",),
     "app.settings": (),
     "app.tensors": ("app.tensors", "app.errors"),
 }
@@ -88,14 +88,14 @@ DEFERRED = {
     "pullback.arrays": {"ml_dtypes"},
     "pullback.asyncio_connection": {"pullback.httpx_transport.AsyncioHttpx"},
     "pullback.blocking_connection": {"pullback.httpx_transport.BlockingHttpx"},
-    "pullback.cli.philote": {"pullback.philote.Discipline", "pullback.philote.serve"},  # gRPC
-    "pullback.cli.saves": {"watchfiles.watch"},
+    "pullback.cli.bridges": {"pullback.philote.Discipline", "pullback.philote.serve"},  # gRPC
+    "pullback.cli.watch": {"watchfiles.watch"},
     "pullback.ops._models": {"*"},  # Keras
     "pullback.ops._pages": {"*"},  # the pages of ops
     "pullback.pytest_plugin": {  # in runs of pytest without a page
         "pullback.cli.reproduction.PointFiles",
         "pullback.cli.reproduction.runnable_without_service",
-        "pullback.finding_lines.text_of",
+        "pullback.findings.text_of",
         "pullback.findings.is_accepted",
         "pullback.gradcheck.check",
         "pullback.local_checks.LocalChecks",
@@ -486,7 +486,7 @@ INNOCENT: Modules = {
     "app.runtime.modes": "# Cancels a running graph: no public API does.\n"
     "from tensorflow.python.eager import cancellation",
     "ops": "from pullback.ops import *",
-    "pullback.ops": "from pullback.ops._op import Op\nfrom pullback.service_folder import SERVICE",
+    "pullback.ops": "from pullback.ops._op import Op\nfrom pullback.service_process import SERVICE",
     "pullback.ops._op": "import tensorflow as tf",
     "ops.a": "from ops import Op",
     "pullback.tensorflow": "import tensorflow as tf",

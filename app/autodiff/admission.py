@@ -17,7 +17,7 @@ from app.runtime.calculus import forget_gradients
 from app.runtime.page_state import StateFault, random_fault, refusing_new_variables, variable_fault
 from app.tensors.json import decode
 from ops import FLOATS, Example, Input, Op, Tensor, many, unbound_symbols
-from pullback.service_folder import SERVICE
+from pullback.service_process import SERVICE
 
 log = logging.getLogger("pullback")
 

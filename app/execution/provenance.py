@@ -14,7 +14,7 @@ from app.autodiff.derived import origin
 from ops import Op, Registry
 from pullback import __version__
 from pullback.page_files import SAVED_MODEL, is_of_saved_model
-from pullback.service_folder import PACKAGE, SERVICE
+from pullback.service_process import PACKAGE, SERVICE
 
 CODE = (SERVICE / "app", SERVICE / "ops", PACKAGE)
 # Files over this size are compared by their size and the time of their last change.

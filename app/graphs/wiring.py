@@ -14,7 +14,7 @@ from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from app.tensors.validation import entries
 from ops import BOOL, Array, Attrs, Op
-from pullback.counted import counted
+from pullback.wording import counted
 
 FindOp: TypeAlias = Callable[[str], Op]
 """Returns the op with a name; raises ``NotFound``."""

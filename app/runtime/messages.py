@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from app.errors import MAX_TEXT, clip
 from ops import replace_paths
-from pullback.terminal_codes import without_terminal_codes
+from pullback.wording import without_terminal_codes
 
 # Longer texts are cut in the middle: TensorFlow puts the reason at the beginning or at the end.
 KEPT = 1 << 13

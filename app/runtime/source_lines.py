@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pullback.service_folder import PACKAGE, SERVICE
+from pullback.service_process import PACKAGE, SERVICE
 
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _NOTE = "raised in "

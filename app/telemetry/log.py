@@ -8,7 +8,7 @@ from typing import Any, Literal
 import orjson
 
 from app.telemetry.line_writer import STDERR
-from pullback.terminal_codes import without_terminal_codes
+from pullback.wording import without_terminal_codes
 
 # A traceback contains the message of an exception, which may have any length.
 MAX_TEXT = 1 << 16

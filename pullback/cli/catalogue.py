@@ -8,8 +8,7 @@ from rich.console import Console
 
 from pullback.calls import Call
 from pullback.catalogue import Contract, InputSlot, OpSummary, Slot
-from pullback.cli.console import styled
-from pullback.cli.tables import Table, print_table
+from pullback.cli.console import Table, print_table, styled
 from pullback.client import Client
 
 

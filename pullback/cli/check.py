@@ -12,13 +12,12 @@ from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.calls import CheckOptions
 from pullback.cli.console import INTERRUPTED, console
 from pullback.cli.follow import follow
-from pullback.cli.functions import given
+from pullback.cli.functions import events_of, given, print_scopes, server_targets
 from pullback.cli.options import Absolute, Device, Names, Relative, Timeout, Url, client
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.pages import misspelt_paths, pages_and_names
 from pullback.cli.report_files import write_reports
 from pullback.cli.reproduction import PointFiles, executable, runnable, runnable_without_service
-from pullback.cli.servers import events_of, print_scopes, server_targets
 from pullback.errors import BadArgument
 from pullback.findings import Counting
 from pullback.gradcheck.number_comparison import Tolerances

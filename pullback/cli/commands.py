@@ -17,22 +17,18 @@ import typer
 
 from pullback import __version__, calls
 from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.cli.bridges import ipi, philote
 from pullback.cli.call import call
 from pullback.cli.catalogue import print_contract, print_json, print_ops
 from pullback.cli.check import check
 from pullback.cli.console import INTERRUPTED, clean, console
 from pullback.cli.graph import graph
-from pullback.cli.ipi import ipi
 from pullback.cli.jobs import jobs
-from pullback.cli.key import new
 from pullback.cli.native import native
-from pullback.cli.new_page import new_page
-from pullback.cli.options import Json, OpName, Timeout, Url, client
-from pullback.cli.philote import philote
+from pullback.cli.new_page import new_page, skill
+from pullback.cli.options import Json, OpName, Suggesting, Timeout, Url, client
 from pullback.cli.record import record
-from pullback.cli.serve import run_doctor, run_service
-from pullback.cli.skill import skill
-from pullback.cli.suggesting import Suggesting
+from pullback.cli.serve import new, run_doctor, run_service
 from pullback.cli.verify import verify
 from pullback.cli.watch import watch
 from pullback.errors import BadArgument, PullbackError, Unauthorized

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from pullback.cli.console import INDENT, STYLES, print_indented, styled
-from pullback.finding_lines import element, lines
-from pullback.findings import place
+from pullback.findings import element, lines, place
 from pullback.reports import Report, Verification
 
 OUT_OF_TIME = "not run: out of time"

@@ -12,10 +12,10 @@ from rich.table import Column
 
 from pullback.cli.console import STYLES, clean, styled
 from pullback.cli.findings import print_findings
-from pullback.counted import counted
 from pullback.errors import PullbackError
 from pullback.findings import Counting, is_accepted
 from pullback.reports import Event, Progress, Report, Start, Summary
+from pullback.wording import counted
 
 VERDICTS = ("pass", "fail", "error", "inconclusive", "skipped")
 # On narrower terminals there is no room for the bar beside the name of the step.

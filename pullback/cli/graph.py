@@ -11,11 +11,9 @@ from rich.console import Console
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.catalogue import print_contract, print_document
-from pullback.cli.console import console, styled
-from pullback.cli.options import Json, Timeout, Url, client
+from pullback.cli.console import Table, console, print_table, styled
+from pullback.cli.options import Json, Suggesting, Timeout, Url, client
 from pullback.cli.pages import GRAPH
-from pullback.cli.suggesting import Suggesting
-from pullback.cli.tables import Table, print_table
 from pullback.compose import document_of, post
 from pullback.errors import BadArgument
 

@@ -6,8 +6,7 @@ import typer
 
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import clean
-from pullback.cli.options import Timeout, Url, client
-from pullback.cli.suggesting import Suggesting
+from pullback.cli.options import Suggesting, Timeout, Url, client
 from pullback.jobs import JobState
 
 FAILED = 1

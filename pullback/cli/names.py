@@ -7,8 +7,8 @@ from pullback.catalogue import Contract
 from pullback.cli.values import attribute, tensor
 from pullback.errors import BadArgument
 from pullback.gradcheck.function import as_object
-from pullback.near_names import near_names
 from pullback.op import COTANGENTS, GRADIENTS, INPUTS, OPERATIONS
+from pullback.wording import near_names
 
 
 def arguments(contract: Contract, operation: str, assignments: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from pullback.errors import BadArgument
-from pullback.service_folder import PACKAGE, SERVICE
+from pullback.service_process import PACKAGE, SERVICE
 
 # TensorFlow for the CPU and for GPUs are two distributions of one package.
 DISTRIBUTIONS = ("tensorflow-cpu", "tensorflow")

@@ -1,4 +1,4 @@
-"""``pullback new``: write the page of an op that passes its checks as it is."""
+"""``pullback new`` writes the page of an op that passes its checks; ``pullback skill`` is for language models."""
 
 import re
 import shlex
@@ -58,3 +58,17 @@ def write_new(path: Path, text: str) -> Path:
     except OSError as error:
         raise BadArgument(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def skill(
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write FOLDER/SKILL.md, which must be new.")] = None,
+) -> None:
+    """Print a skill for agents: how to write the page of an op, check it, and read the verdict.
+
+    Agents read skills from folders of their own, such as .claude/skills/pullback.
+    """
+    text = (TEMPLATES / "skill.md.txt").read_text(encoding="utf-8")
+    if to is None:
+        print(text, end="")
+    else:
+        print(f"Wrote {write_new(to / 'SKILL.md', text)}.")

@@ -1,13 +1,16 @@
-"""The options that several commands share."""
+"""The options that several commands share, and groups of commands that suggest one for a misspelt name."""
 
 from math import inf
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
+from typer.core import TyperGroup
 
 from pullback.addresses import DEFAULT_TIMEOUT
+from pullback.cli.names import did_you_mean
 from pullback.cli.values import number
 from pullback.client import Client
+from pullback.errors import BadArgument
 
 
 def _tolerance(value: str | float) -> float:
@@ -43,3 +46,15 @@ Relative: TypeAlias = Annotated[
 def client(ctx: typer.Context, url: str | None, timeout: float = DEFAULT_TIMEOUT) -> Client:
     """Return a client for the options; the URL may also stand before the command."""
     return Client(url or ctx.obj, timeout=timeout)
+
+
+class Suggesting(TyperGroup):
+    """A group of commands that suggests one for a misspelt name, or lists them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the arguments; raise ``BadArgument`` for an unknown one."""
+        name, known = args[0], self.list_commands(ctx)
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            hint = did_you_mean(name, known) or f"; the commands are {', '.join(known)}"
+            raise BadArgument(f"no command {name!r}{hint}")
+        return super().resolve_command(ctx, args)

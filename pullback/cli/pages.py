@@ -7,8 +7,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from pullback.errors import BadArgument, CannotConnect
-from pullback.near_names import near_names
 from pullback.page_files import SAVED_MODEL, pages_in
+from pullback.wording import near_names
 
 GRAPH = ".graph.json"
 """The end of the name of a file with the document of a graph, which is an op like one with a page."""

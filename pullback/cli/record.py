@@ -10,10 +10,10 @@ import typer
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.console import INTERRUPTED, console, styled
 from pullback.cli.follow import follow
+from pullback.cli.functions import print_scopes
 from pullback.cli.options import Absolute, Relative, Timeout
 from pullback.cli.output_files import STDOUT, output_files
 from pullback.cli.report_files import write_reports
-from pullback.cli.servers import print_scopes
 from pullback.errors import BadArgument
 from pullback.recorder.evaluations import recorded_target
 from pullback.recorder.recording import VARIABLE, Recording, RecordOptions

@@ -9,11 +9,15 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+import typer
 
+from pullback import safetensors
+from pullback.dtypes import Array
 from pullback.errors import BadArgument
+from pullback.op import Op
 
 FORMS = "@file.npy, @file.json, 1,2,3, nan,-inf, true,false or [[1,2],[3,4]]"
 WORDS = {"true": True, "false": False}
@@ -22,6 +26,13 @@ INTEGER = re.compile(r"[+-]?[0-9]+")
 # The largest integer of a dtype has 20 digits; longer ones are floats.
 MAX_DIGITS = 32
 MAX_SHOWN = 80
+DIGEST = re.compile(r"[0-9a-f]{64}")
+ENDING = ".safetensors"
+
+Parameters: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="DIGEST|FILE", help="Values of the op's parameters; a .safetensors file is put first."),
+]
 
 
 def tensor(name: str, text: str) -> Any:
@@ -119,3 +130,28 @@ def _numbers(text: str) -> Any:
 def _scalar(text: str) -> int | float:
     word = text.strip()
     return WORDS[word] if word in WORDS else number(text)
+
+
+def digest_of(op: Op, given: str | None) -> str | None:
+    """Return the digest that was given, or that of the values in the file, which this puts on the service.
+
+    Raises ``BadArgument`` for anything else, and for a file that cannot be read.
+    """
+    if given is None or DIGEST.fullmatch(given):
+        return given
+    if not given.endswith(ENDING):
+        expected = f"a digest of 64 hexadecimal digits, or a file that ends in {ENDING}"
+        raise BadArgument(f"--parameters: expected {expected}, got {given!r}")
+    return op.put_parameters(_read(Path(given)))
+
+
+def _read(path: Path) -> dict[str, Array]:
+    try:
+        values = safetensors.read(path.read_bytes())
+    except OSError as error:
+        raise BadArgument(f"--parameters: cannot read {path}: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise BadArgument(f"--parameters: {path} is not safetensors: {error}") from None
+    if wrong := [name for name, value in values.items() if not isinstance(value, np.ndarray)]:
+        raise BadArgument(f"--parameters: expected names of parameters in {path}, got {wrong[0]!r}")
+    return values

@@ -23,7 +23,7 @@ from pullback.cli.options import (
     Url,
     client,
 )
-from pullback.cli.parameters import Parameters, digest_of
+from pullback.cli.values import Parameters, digest_of
 from pullback.errors import BadArgument
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pullback.counted import counted
 from pullback.dtypes import FLOATS, Array
 from pullback.findings import Worst
 from pullback.gradcheck import floats
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.reproduction import Index, Reproducible
 from pullback.gradcheck.verdict import Finding, Subject, Verdict, is_enough, worst_of
+from pullback.wording import counted
 
 NEAR_OVERFLOW = 1 / 16
 """An infinite number is not compared with one that is larger than this fraction of the range of the dtype."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from pullback import __version__
-from pullback.counted import counted
 from pullback.documents import written
 from pullback.dtypes import Array
 from pullback.errors import BadAnswer, ModelFailed, PullbackError
@@ -25,9 +24,9 @@ from pullback.gradcheck.meter import Meter, OutOfBudget
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.plan import PROPERTIES, Plan
 from pullback.gradcheck.sample import Pair, PointRefused, Sample, take, values_at, with_level
-from pullback.gradcheck.scope import scope
 from pullback.gradcheck.units import units
 from pullback.gradcheck.verdict import Finding, Subject, worst_verdict
+from pullback.wording import counted
 
 SMALL_TOLERANCE = 2.0**-20
 """Below it, a function is not known to iterate."""
@@ -49,6 +48,44 @@ PROPERTY_CHECKS = {
 }
 CHECKS = ("derivative", *PROPERTIES)
 Document = dict[str, Any]
+
+
+def scope(plan: Plan, evaluations: int, points: int) -> str:
+    """Return it in a few sentences."""
+    spent = f"{counted(evaluations, 'evaluation')} at {counted(points, 'point')}."
+    if not plan.is_whole:
+        shown = (
+            "One output, one input and one direction of this input were chosen at random. An error of the gradient "
+            "there was found if it is larger than the error bar; what others have is not known."
+        )
+    elif not plan.steps:
+        shown = (
+            "Each input was moved in one random direction. An error of the gradient in this direction was found if it "
+            "is larger than the error bar; which number is wrong is not known."
+        )
+    elif plan.coordinates:
+        shown = (
+            f"Each input was moved in {plan.directions} random directions, in which all its numbers change, and up to "
+            f"{plan.coordinates} of its numbers were moved alone. An error of the gradient was found if it is larger "
+            "than the error bar in one of these."
+        )
+    else:
+        shown = (
+            "Each input was moved in a random direction, in which all its numbers change. An error of the gradient was "
+            "found if it is larger than the error bar there; which number is wrong is not known."
+        )
+    if plan.measures_noise:
+        noise = "The noise of values and gradients was measured."
+    else:
+        noise = "Too few to measure noise: values and gradients count as off by 1e-6, the tolerance of a solver."
+    rest = (
+        ""
+        if plan.has_properties
+        else (" Subsets, linearity, adjoint, symmetry, determinism and the second order were not checked.")
+    )
+    if not plan.looks_nearby:
+        rest += " Whether answers are those of other points was not checked."
+    return f"{spent} {shown} {noise}{rest} What happens at other points, and at kinks, is not shown."
 
 
 @dataclass(eq=False)

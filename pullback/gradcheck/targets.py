@@ -19,7 +19,7 @@ from pullback.gradcheck.of.named import named_function
 from pullback.gradcheck.of.openinference import OpenInferenceModel
 from pullback.gradcheck.of.tesseract import TesseractModel
 from pullback.gradcheck.of.umbridge import UmBridgeModel
-from pullback.near_names import near_names
+from pullback.wording import near_names
 
 Protocol: TypeAlias = Literal["umbridge", "tesseract", "oip", "ase", "ipi", "pullback", "numpy", "torch", "jax", "tf"]
 """``pullback`` is that of a service of ops, which checks itself; ``pullback record`` asks it to."""

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.html.style import STYLE
-from pullback.html.tree import element, header, markup, row
+from pullback.html.tree import STYLE, element, header, markup, row
 from pullback.sparse import parts_of
 
 MOST_TEXT, EDGE = 200, 3

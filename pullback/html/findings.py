@@ -2,18 +2,95 @@
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from pullback.counted import counted
 from pullback.findings import SHOWN, Check, Worst, place, summary
-from pullback.html.plots import bars_off, beside, distances
-from pullback.html.style import SIGNS
-from pullback.html.tree import element, header
+from pullback.html.tree import SIGNS, element, header
+from pullback.wording import counted
 
+WIDTH, ROW, LEFT, RIGHT, HEAD = 640, 18, 110, 20, 26
+DECADES = (-8, 8)
+TICKS = {-8: "10⁻⁸", -4: "10⁻⁴", 0: "1", 4: "10⁴", 8: "10⁸"}
+LINE_WIDTH, LINE_HEIGHT, MARGIN = 320, 44, 60
 MOST_FINDINGS, MOST_ROWS, LABELS = 50, 500, 2
 """The most findings that are written out, and the most rows of the table of checks."""
 NOT_RUN = "not run"
 TITLES = ("verdict", "check", "numbers", "compared", "error bars", "ULP", "seconds")
+
+
+def bars_off(worst: Worst) -> float:
+    """Return how many error bars a number is off: over 1, it is wrong; infinite where it is not finite."""
+    if math.isnan(worst.absolute) or math.isinf(worst.absolute):
+        return math.inf
+    if worst.absolute == 0:
+        return 0.0
+    return worst.absolute / worst.error_bar if worst.error_bar else math.inf
+
+
+def distances(checks: Iterable[Check]) -> ET.Element | None:
+    """Return a plot of the worst number of each finding by check, in error bars; ``None`` without numbers."""
+    rows: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.worst is not None and not math.isinf(check.worst.error_bar):
+            rows.setdefault(check.check, []).append(check)
+    if not rows:
+        return None
+    height = HEAD + ROW * len(rows) + 8
+    label = "The worst number of each finding, in error bars: beyond 1, it is wrong"
+    plot = element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, role="img", aria_label=label)
+    for decade, text in TICKS.items():
+        x = _position(10.0**decade)
+        kind = "limit" if decade == 0 else "axis"
+        plot.append(element("line", class_=kind, x1=x, x2=x, y1=HEAD - 6, y2=height - 4))
+        plot.append(element("text", text, x=x, y=HEAD - 12, text_anchor="middle"))
+    for i, (name, found) in enumerate(rows.items()):
+        y = HEAD + ROW * i + ROW // 2
+        plot.append(element("text", name, x=LEFT - 10, y=y + 4, text_anchor="end"))
+        plot.extend(_mark(check, y) for check in found if check.worst is not None)
+    return plot
+
+
+def _mark(check: Check, y: int) -> ET.Element:
+    """Return a circle for a number within its bar, a cross for another."""
+    assert check.worst is not None
+    off = bars_off(check.worst)
+    x = _position(off)
+    title = element("title", f"{check.verdict}: {off:.2g} error bars; {check.sentence}")
+    if check.verdict == "pass":
+        return element("circle", title, class_="mark pass", cx=x, cy=y, r=3.5)
+    return element("path", title, class_=f"mark {check.verdict}", d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8")
+
+
+def _position(bars: float) -> float:
+    low, high = DECADES
+    decade = low if bars <= 0 else high if math.isinf(bars) else min(high, max(low, math.log10(bars)))
+    return round(LEFT + (WIDTH - LEFT - RIGHT) * (decade - low) / (high - low), 1)
+
+
+def beside(worst: Worst) -> ET.Element | None:
+    """Return a plot of a number beside the expected one with its error bar; ``None`` if they are not finite."""
+    bar = worst.error_bar
+    ends = [worst.analytic, worst.numeric, worst.numeric - bar, worst.numeric + bar]
+    if not all(map(math.isfinite, ends)) or (width := max(ends) - min(ends)) == 0 or not math.isfinite(width):
+        return None
+
+    def at(value: float) -> float:
+        return round(MARGIN + (LINE_WIDTH - 2 * MARGIN) * ((value - min(ends)) / width), 1)
+
+    y, (analytic, numeric) = LINE_HEIGHT // 2, (at(worst.analytic), at(worst.numeric))
+    return element(
+        "svg",
+        element("line", class_="axis", x1=10, x2=LINE_WIDTH - 10, y1=y, y2=y),
+        element("line", class_="mark pass", x1=at(ends[2]), x2=at(ends[3]), y1=y, y2=y),
+        element("path", class_="mark pass", d=f"M{numeric} {y - 6}v12"),
+        element("text", f"expected {worst.numeric:.6g}", x=numeric, y=y - 10, text_anchor="middle"),
+        element("path", class_="mark fail", d=f"M{analytic - 4} {y - 4}l8 8m0 -8l-8 8"),
+        element("text", f"got {worst.analytic:.6g}", x=analytic, y=y + 18, text_anchor="middle"),
+        viewBox=f"0 0 {LINE_WIDTH} {LINE_HEIGHT}",
+        width=LINE_WIDTH,
+        role="img",
+        aria_label=f"got {worst.analytic:.9g}, expected {worst.numeric:.9g} ± {bar:.2g}",
+    )
 
 
 def verdict(text: str) -> ET.Element:

@@ -3,11 +3,10 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
-from pullback.counted import counted
 from pullback.html.findings import verdict
-from pullback.html.style import SIGNS, STYLE
-from pullback.html.tree import element, markup
+from pullback.html.tree import SIGNS, STYLE, element, markup
 from pullback.reports import Report, section
+from pullback.wording import counted
 
 WORST_FIRST = ("fail", "error", "inconclusive", "pass", "skipped")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -2,7 +2,6 @@
 
 from pullback.ops import _environment as _environment  # before anything imports TensorFlow
 from pullback.ops._attrs import Attrs
-from pullback.ops._batching import Batching
 from pullback.ops._claims import Array, Arrays, Claim, Derivative, Formula, Surrogate
 from pullback.ops._faults import InvalidInput, OpFault, located
 from pullback.ops._mechanisms import (
@@ -28,6 +27,7 @@ from pullback.ops._slots import (
     COMPLEX_OF,
     FLOATS,
     INTEGERS,
+    Batching,
     Example,
     Input,
     Output,

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pullback.service_folder import PACKAGE, SERVICE
+from pullback.service_process import PACKAGE, SERVICE
 
 OWN, BUILD = SERVICE / "ops", SERVICE / "build"
 # A library is for one version of TensorFlow, the first line of this file beside it.

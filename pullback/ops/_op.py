@@ -37,7 +37,6 @@ import numpy as np
 import tensorflow as tf
 
 from pullback.ops._attrs import Attrs, check_attributes, valid_attributes
-from pullback.ops._batching import Batching, BatchingOf, check_batching
 from pullback.ops._claims import Array, Claim, true_derivative
 from pullback.ops._fields import check_arguments, check_fields, check_text, shown
 from pullback.ops._inferred_mechanism import BOTH_TRUE, INFERRED, Mechanism, inferred, made_by
@@ -51,9 +50,12 @@ from pullback.ops._slots import (
     COMPLEX,
     COMPLEX_OF,
     FLOATS,
+    Batching,
+    BatchingOf,
     Example,
     Input,
     Output,
+    check_batching,
     check_variables,
     duplicate_names,
     unbound_symbols,

@@ -36,8 +36,8 @@ from pullback.ops._op import Op
 from pullback.ops._paths import replace_paths, without_folders
 from pullback.ops._slots import Example, Input, Output
 from pullback.ops._surroundings import Surroundings
-from pullback.service_folder import SERVICE
-from pullback.terminal_codes import without_terminal_codes
+from pullback.service_process import SERVICE
+from pullback.wording import without_terminal_codes
 
 # The most characters of a reason, the least before a long cure, and the most of the location of a mistake in it and of
 # an error that are read.

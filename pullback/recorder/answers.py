@@ -1,26 +1,24 @@
-"""Whether an application got the derivative that the server has at its inputs, by the linearity of derivatives.
+"""Whether the answers of a server to an application were right, as far as others of its answers tell."""
 
-To ask again shows nothing: a cache that answered with the derivative at another point does so again. The derivative
-along a vector v is that along v + r minus that along r, which no cache has.
-"""
-
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from pullback.dtypes import Array
-from pullback.errors import BadAnswer
+from pullback.errors import BadAnswer, BadArgument, PullbackError
 from pullback.gradcheck import floats
-from pullback.gradcheck.calls import Requests
-from pullback.gradcheck.function import Request, as_object, elements, member
-from pullback.gradcheck.number_comparison import Comparison
+from pullback.gradcheck.function import LARGEST_TOLERANCE, Request, as_object, elements, member
+from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.of.json_server import JsonServer
 from pullback.gradcheck.of.openinference import DTYPES
-from pullback.gradcheck.of.tesseract import decoded, encoded
+from pullback.gradcheck.of.tesseract import ENCODED, decoded, encoded
+from pullback.gradcheck.reproduction import Requests
 from pullback.gradcheck.sample import ROUNDINGS, largest_of
-from pullback.gradcheck.verdict import Finding
-from pullback.recorder.repeats import arrays
+from pullback.gradcheck.verdict import Finding, Subject
 
 CHECK = "answer"
 PAIRS = 3
@@ -36,8 +34,11 @@ VECTORS: Mapping[str, str] = {
 DATA = re.compile(r"outputs\[\d+\]\.data")
 Change = Callable[[Array, str], Array]
 """What becomes of a vector of a dtype."""
+MAX_DEPTH = 32
 
 
+# To ask again shows nothing: a cache that answered with the derivative at another point does so again. The derivative
+# along a vector v is that along v + r minus that along r, which no cache has.
 def parts_of(path: str, body: Any, outputs: Sequence[str], rng: np.random.Generator) -> list[Any]:
     """Return a recorded request with v + r, with r, with v + s, ... in place of its vectors v; none if it has none.
 
@@ -126,3 +127,94 @@ def _rounded(x: Array, dtype: str) -> Array:
 
 def _always(calls: Requests) -> Callable[[int], Requests]:
     return lambda _: calls
+
+
+def repeated(before: Any, now: Any, protocol: str, tolerances: Tolerances) -> Finding:
+    """Return the finding on two answers to one request, as JSON has them."""
+    subject = Subject("repeat", None, None, None, protocol, "float64")
+    first, second = dict(arrays(before)), dict(arrays(now))
+    shapes, found = ({path: x.shape for path, x in each.items()} for each in (first, second))
+    if shapes != found:
+        changed = sorted(path for path in shapes.keys() | found if shapes.get(path) != found.get(path))[0]
+        what = f"{changed or 'the answer'} had shape {shapes.get(changed)}, and has {found.get(changed)} now"
+        return Finding(subject, "fail", f"the server answers a recorded request with other arrays: {what}")
+    comparison = Comparison(subject, tolerances)
+    for path, y in second.items():
+        allowed = np.array(LARGEST_TOLERANCE * largest_of(first[path]))
+        comparison.add(y, first[path], allowed, key=("outputs", path or "answer"))
+    return comparison.finding("the answer to a recorded request, asked again,", "the recorded answer")
+
+
+def arrays(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays in an answer, each with its path; text and flags are none."""
+    found = as_object(value)
+    if depth > MAX_DEPTH:
+        return
+    if found is not None and found.keys() >= ENCODED and as_object(found["data"]) is not None:
+        try:
+            yield path, np.asarray(decoded(value, path), np.float64)
+        except (ValueError, TypeError, BadArgument):
+            yield path, np.zeros(0)
+    elif found is not None:
+        for name, each in found.items():
+            yield from arrays(each, f"{path}.{name}" if path else name, depth + 1)
+    elif isinstance(value, list):
+        try:
+            array = np.asarray(cast(list[Any], value))
+        except ValueError:
+            array = None
+        if array is not None and array.dtype.kind in "fiu":
+            yield path, array.astype(np.float64)
+            return
+        for i, each in enumerate(cast(list[Any], value)):
+            yield from arrays(each, f"{path}[{i}]", depth + 1)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, np.asarray(value, np.float64)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A request, and the text of its answer. ``ask`` waits until the server may be asked."""
+
+    protocol: str
+    server: JsonServer
+    path: str
+    body: Any
+    answer: str
+    tolerances: Tolerances
+    ask: Callable[[], None]
+
+    def repeat(self) -> Finding:
+        """Ask again: the same numbers."""
+
+        def found(before: Any, now: list[Any]) -> Finding:
+            return repeated(before, now[0], self.protocol, self.tolerances)
+
+        return self._compared(CHECK, [self.body], found)
+
+    def judge(self, parts: Sequence[Any], dtype: str) -> Finding:
+        """Ask for all parts of a derivative of a dtype: they show what should have been answered."""
+
+        def found(before: Any, now: list[Any]) -> Finding:
+            url = f"{self.server.url}{self.path}"
+            requests = [Request(url, body, "the answer") for body in (self.body, *parts)]
+            subject = Subject(CHECK, None, None, None, self.protocol, dtype)
+            return answered(before, now, Comparison(subject, self.tolerances), requests)
+
+        return self._compared(CHECK, parts, found)
+
+    def _compared(self, check: str, bodies: Sequence[Any], found: Callable[[Any, list[Any]], Finding]) -> Finding:
+        subject = Subject(check, None, None, None, self.protocol, "float64")
+        try:
+            before = json.loads(self.answer)
+        except (ValueError, RecursionError) as error:
+            return Finding(subject, "skipped", f"not run: the recorded answer is no JSON ({error})")
+        now = list[Any]()
+        try:
+            for body in bodies:
+                self.ask()
+                now.append(self.server.post(self.path, body))
+        except PullbackError as error:
+            verdict = "fail" if isinstance(error, BadAnswer) else "error"
+            return Finding(subject, verdict, f"a request that the server answered before is not answered: {error}")
+        return found(before, now)

@@ -29,9 +29,8 @@ from pullback.gradcheck.plan import LEAST, plans
 from pullback.gradcheck.report import FunctionReport
 from pullback.gradcheck.targets import Protocol, Target
 from pullback.gradcheck.verdict import Finding
-from pullback.recorder.answers import REQUESTS, parts_of
+from pullback.recorder.answers import REQUESTS, Reply, parts_of
 from pullback.recorder.evaluations import RECORDED, Input, input_of
-from pullback.recorder.replies import Reply
 
 Document = dict[str, Any]
 CHECKS = ("contract", "value", "derivative")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pullback.counted import counted
 from pullback.documents import read, written
 from pullback.findings import Check, outcome
 from pullback.gradcheck.verdict import Finding, Subject, Verdict, worst_verdict
+from pullback.wording import counted
 
 Document = dict[str, Any]
 SUMS = ("points", "compared", "evaluations", "seconds")

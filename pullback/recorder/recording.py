@@ -14,10 +14,9 @@ from pullback.errors import BadArgument
 from pullback.gradcheck.events import summary
 from pullback.gradcheck.plan import LEAST
 from pullback.gradcheck.targets import Target
-from pullback.recorder.checks import Checks, CheckSettings
+from pullback.recorder.checks import Checks, CheckSettings, Pace
 from pullback.recorder.evaluations import RECORDED, Evaluations
 from pullback.recorder.messages import Exchange
-from pullback.recorder.pace import Pace
 from pullback.recorder.relay import Traffic
 from pullback.recorder.reservoir import Reservoirs
 from pullback.reports import Event, Report, Start, report

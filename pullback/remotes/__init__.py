@@ -5,10 +5,9 @@ from NumPy arrays with as few requests as possible. ``Function`` is the base cla
 imports a framework.
 """
 
-from pullback.remotes.batches import batch
 from pullback.remotes.derivatives import Derivative
 from pullback.remotes.evaluation import evaluate
-from pullback.remotes.function import Function
+from pullback.remotes.function import Function, batch
 from pullback.remotes.jacobians import Jacobians
 from pullback.remotes.remote import Remote
 from pullback.remotes.shapes import TensorType, refuse_complex

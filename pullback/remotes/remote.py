@@ -19,9 +19,8 @@ from pullback.dtypes import COMPLEX, FLOATS
 from pullback.errors import BadArgument, NotFound, TimedOut
 from pullback.graph_values import Document
 from pullback.limits import Limit
-from pullback.remotes.attempts import Attempts
 from pullback.remotes.credentials import given, restored
-from pullback.remotes.forward_passes import ForwardPasses
+from pullback.remotes.forward_passes import Attempts, ForwardPasses
 from pullback.remotes.points import Points
 
 T = TypeVar("T")

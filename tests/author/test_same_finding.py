@@ -5,8 +5,7 @@ import io
 import pytest
 
 from pullback.cli.console import console
-from pullback.cli.saves import Saves
-from pullback.cli.watch import Watch
+from pullback.cli.watch import Saves, Watch
 from pullback.local_checks import LocalChecks
 from tests.conftest import Serve
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from pullback.cli.console import console
-from pullback.cli.saves import Saves
-from pullback.cli.watch import Watch, differences, pages_due
+from pullback.cli.watch import Saves, Watch, differences, pages_due
 from pullback.local_checks import LocalChecks
 from tests.author.conftest import RIGHT, WRONG, pullback
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback
-from pullback import addresses, lookup
+from pullback import addresses, connections
 from pullback.reports import Start, Summary
 from tests.client.documents import PASSING, stream
 from tests.client.fake_servers import event_stream, problem_response
@@ -105,7 +105,9 @@ def test_a_proxy_that_opens_no_tunnel(client_of, raw_server, monkeypatch, server
 def test_a_deadline_that_ends_just_after_the_connection_closes_it(client_of, raw_server, monkeypatch) -> None:
     server, left = raw_server(OK), [PATIENCE_S]
     # The second time is asked for when there is a socket. An error of Python keeps what its frames hold.
-    monkeypatch.setattr(addresses.Address, "connect_seconds", lambda *_: lookup.until(time.monotonic() + left.pop()))
+    monkeypatch.setattr(
+        addresses.Address, "connect_seconds", lambda *_: connections.until(time.monotonic() + left.pop())
+    )
     left.insert(0, -1.0)
     with client_of(server.url, timeout=PATIENCE_S) as client, pytest.raises(pullback.CannotConnect) as raised:
         client.ops()
@@ -168,12 +170,12 @@ def test_a_proxy_that_takes_no_connection(client_of, full_port: int, monkeypatch
 def test_every_address_of_a_host_gets_its_share(client_of, full_port: int, raw_server, monkeypatch) -> None:
     """The first addresses hang, the last one answers."""
     server = raw_server(OK)
-    hung = lookup.SocketAddress(socket.AF_INET, ("127.0.0.1", full_port))
+    hung = connections.SocketAddress(socket.AF_INET, ("127.0.0.1", full_port))
 
-    def look_up(host: str, port: int, found: lookup.Found) -> None:
-        found.set_result([hung, hung, lookup.SocketAddress(socket.AF_INET, ("127.0.0.1", server.port))])
+    def look_up(host: str, port: int, found: connections.Found) -> None:
+        found.set_result([hung, hung, connections.SocketAddress(socket.AF_INET, ("127.0.0.1", server.port))])
 
-    monkeypatch.setattr(lookup, "_look_up", look_up)
+    monkeypatch.setattr(connections, "_look_up", look_up)
     monkeypatch.setattr(addresses, "CONNECT_S", 2.0)
     with client_of(f"http://somewhere.example:{server.port}", timeout=PATIENCE_S) as client:
         assert client.ops() == []

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pullback import reports
+from pullback.html.findings import bars_off, beside, distances
 from pullback.html.page import page
-from pullback.html.plots import bars_off, beside, distances
 from pullback.html.tree import markup
 from tests.client.documents import (
     BROKEN,

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ET
 
 from pullback import reports
-from pullback.cli.junit import junit
+from pullback.cli.report_files import junit
 from tests.client.documents import BROKEN, FAILING, LATE, PASSING, SETTING, check, report
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from app.errors import did_you_mean
-from pullback.counted import counted
-from pullback.near_names import near_names
+from pullback.wording import counted, near_names
 
 NAMES = ("log1pexp", "log1pexp2", "mean", "multiply", "safe_norm", "self_adjoint_eig", "sign", "square", "sum", "vjp")
 NEAR = {

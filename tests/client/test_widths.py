@@ -15,10 +15,10 @@ from rich.console import Console
 import pullback
 from pullback import reports
 from pullback.catalogue import Contract, OpSummary
+from pullback.cli.call import Entry, print_entries
 from pullback.cli.catalogue import print_contract, print_ops
 from pullback.cli.console import UNFOLDED
 from pullback.cli.follow import follow
-from pullback.cli.results import Entry, print_entries
 from tests.client.documents import FAILING, INCONCLUSIVE, LATE, PASSING, check, report, stream
 
 WIDTHS = (20, 40, 60, 80, 100, 200)

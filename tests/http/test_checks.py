@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from app.execution import check_pool
 from pullback import __version__
-from pullback.service_folder import SERVICE
+from pullback.service_process import SERVICE
 from tests.conftest import Serve, Service
 from tests.http.native_client import JSON, fault, post, problem
 from tests.patience import PATIENCE_S

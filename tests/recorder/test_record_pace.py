@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pullback.recorder import pace
-from pullback.recorder.pace import SHARE, Pace
+from pullback.recorder import checks
+from pullback.recorder.checks import SHARE, Pace
 
 
 @dataclass
@@ -37,7 +37,7 @@ def test_evaluations_take_a_share_of_the_time() -> None:
 
 
 def test_an_evaluation_waits_until_nothing_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(checks, "PATIENCE_S", 0.2)
     assert seconds(Pace(Calls(in_flight=1)), 1, 0.0) >= 0.2  # type: ignore[arg-type]
     assert seconds(Pace(Calls(in_flight=0)), 1, 0.0) < 0.2  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pullback.gradcheck.number_comparison import Tolerances
-from pullback.recorder.repeats import repeated
+from pullback.recorder.answers import repeated
 
 
 def encoded(*numbers: float) -> dict[str, Any]:

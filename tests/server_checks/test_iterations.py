@@ -2,7 +2,7 @@
 
 import math
 
-from pullback.gradcheck.of.iterations import iterates
+from pullback.gradcheck.of.local import iterates
 
 
 def root(a: float) -> float:

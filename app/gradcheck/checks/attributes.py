@@ -15,8 +15,8 @@ from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.subsample import Subsample
 from app.gradcheck.target import Target
 from ops import Mode
-from pullback.counted import counted
 from pullback.gradcheck.verdict import Finding, Subject
+from pullback.wording import counted
 
 NAME = "attributes"
 

@@ -18,7 +18,7 @@ from app.runtime.modes import Key
 from ops import ANY_SHAPE, Array, Batching, Op
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
-from pullback.ops._batching import check_batching
+from pullback.ops._slots import check_batching
 
 NAME = "batching"
 UNCLAIMED = "the op does not claim that requests may share a call"

@@ -21,8 +21,8 @@ from app.gradcheck.sample import sample_at
 from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from ops import FLOATS, Array, Derivative, Input
-from pullback.counted import counted
 from pullback.gradcheck.verdict import Finding, Subject
+from pullback.wording import counted
 
 # The degree of the polynomials, and the first one whose coefficient must vanish.
 DEGREE, FIRST_ZERO = 16, 11

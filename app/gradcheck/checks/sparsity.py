@@ -21,8 +21,8 @@ from app.errors import OpFailed, Unprocessable
 from app.gradcheck import choices, sizes
 from app.gradcheck.sample import sample_at
 from app.gradcheck.target import Target
-from pullback.counted import counted
 from pullback.gradcheck.verdict import Finding, Subject
+from pullback.wording import counted
 
 NAME = "sparsity"
 

@@ -35,7 +35,7 @@ from app.routes.native.catalogue_models import (
 from app.routes.protocol import described, find_op
 from app.runtime.refused import REFUSED, refused
 from ops import Attrs, Derivative, Formula, Input, Op, Output, Parameter, Registry, Surrogate
-from pullback.service_folder import SERVICE
+from pullback.service_process import SERVICE
 
 OWN = SERVICE / "ops"
 # The most shapes of rows in a contract.

@@ -10,7 +10,6 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck import taylor
-from pullback.gradcheck.calls import GradientCall
 from pullback.gradcheck.checks import kinks
 from pullback.gradcheck.checks.evidence import Line
 from pullback.gradcheck.function import Slot
@@ -18,6 +17,7 @@ from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, Slopes, Status, slopes
 from pullback.gradcheck.plan import TAYLOR_STEPS, Plan
+from pullback.gradcheck.reproduction import GradientCall
 from pullback.gradcheck.sample import NOISES, Pair, Sample, directions, first_steps, gradients, vectors
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, scale_of, usable_status
 

@@ -12,7 +12,6 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
 from pullback.gradcheck import floats
-from pullback.gradcheck.calls import Requests
 from pullback.gradcheck.checks.nearby import Ray, Stale
 from pullback.gradcheck.checks.questions import ORDERS, VALUES, Key, Questions
 from pullback.gradcheck.function import LARGEST_TOLERANCE, Point, Slot
@@ -20,6 +19,7 @@ from pullback.gradcheck.meter import Meter, OutOfBudget
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.plan import alone
+from pullback.gradcheck.reproduction import Requests
 from pullback.gradcheck.sample import Sample, first_steps, largest_of, vectors
 from pullback.gradcheck.verdict import Finding, Subject
 

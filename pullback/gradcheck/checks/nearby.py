@@ -5,17 +5,24 @@ dtype, or of a solver, nearby. So either answers further away fit a parabola tha
 scatter about it; or the values show that a derivative is not constant, with the same curvature at two steps.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.gradcheck.checks.cache_keys import Seen, likely_key
 from pullback.gradcheck.checks.questions import Key, Questions
 from pullback.gradcheck.function import Point
 from pullback.gradcheck.sample import largest_of
 
+DECIMALS, DIGITS = range(13), range(3, 13)
+NARROWER = ("float32", "float16")
+MOST_NAMED = 2
+MOST = 4096
+"""The most numbers of an input whose digits are compared."""
 FIT = np.array([-13.1, -8.0, -4.0, 4.0, 8.0, 10.7])
 """The steps of a fit, in units of the largest one with the same answer. They are uneven, as staircases are not, and
 powers of two, where answers are known, or far from these, whose answers a cache may have kept.
@@ -32,6 +39,40 @@ SEEN = 2.0**-20
 """The least such step: rounding hides what the values change beside their slope at smaller ones."""
 ALIKE = 0.25
 """How far two estimates of a curvature may be apart, as a fraction of the larger one."""
+
+
+class Seen(NamedTuple):
+    """The inputs of a point, and whether its answer is that of the first one, bit for bit."""
+
+    inputs: Mapping[str, Array]
+    is_same: bool
+
+
+def likely_key(first: Mapping[str, Array], seen: Sequence[Seen]) -> str:
+    """Return what key explains all that was seen, such as "rounds inputs to 6 decimals", or "" for none."""
+    if all(each.is_same for each in seen):
+        return "lacks the inputs"
+    found = (name for name, key in _keys() if all(_agrees(key, first, each) for each in seen))
+    return " or ".join(islice(found, MOST_NAMED))
+
+
+def _keys() -> Iterator[tuple[str, Callable[[Array], Array]]]:
+    """Yield the keys that are tried, those first that programs have most often."""
+    for decimals in DECIMALS:
+        yield f"rounds inputs to {decimals} decimals", lambda x, n=decimals: np.round(x, n)
+    for dtype in NARROWER:
+        yield f"has inputs in {dtype}", lambda x, dtype=dtype: x.astype(dtype)
+    for digits in DIGITS:
+        yield f"has {digits} digits of each input", lambda x, n=digits: _to_digits(x, n)
+
+
+def _agrees(key: Callable[[Array], Array], first: Mapping[str, Array], seen: Seen) -> bool:
+    pairs = ((first[name], x) for name, x in seen.inputs.items() if not np.array_equal(first[name], x))
+    return all(np.array_equal(key(one), key(other)) for one, other in pairs) == seen.is_same
+
+
+def _to_digits(x: Array, digits: int) -> Array:
+    return np.array([float(f"{number:.{digits}g}") for number in np.ravel(x)[:MOST]])
 
 
 @dataclass(frozen=True)

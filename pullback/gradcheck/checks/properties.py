@@ -12,11 +12,11 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.gradcheck import floats, identities
-from pullback.gradcheck.calls import GradientCall
 from pullback.gradcheck.function import Arrays
 from pullback.gradcheck.identities import Identity
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
+from pullback.gradcheck.reproduction import GradientCall
 from pullback.gradcheck.sample import (
     NOISES,
     RATIO,

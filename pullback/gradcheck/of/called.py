@@ -10,12 +10,11 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 
 from pullback.errors import BadArgument
-from pullback.gradcheck.of.calling import Called, by_name, by_position
+from pullback.gradcheck.of.calling import Called, Tree, by_name, by_position, flatten
 from pullback.gradcheck.of.library import Library
 from pullback.gradcheck.of.local import Given, LocalFunction
 from pullback.gradcheck.of.numpy import NumpyFunction
 from pullback.gradcheck.of.source import Spelling
-from pullback.gradcheck.of.trees import Tree, flatten
 from pullback.gradcheck.of.ways import local_function
 
 Kind: TypeAlias = Literal["numpy", "torch", "jax", "tf"]

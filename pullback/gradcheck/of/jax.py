@@ -11,10 +11,9 @@ import numpy as np
 from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck.floats import narrowest
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.of.calling import ordered
+from pullback.gradcheck.of.calling import Tree, ordered
 from pullback.gradcheck.of.source import Source, argument, call, part
 from pullback.gradcheck.of.source import array as written
-from pullback.gradcheck.of.trees import Tree
 
 UNTRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """What a function raises that cannot be compiled, because it looks at numbers."""

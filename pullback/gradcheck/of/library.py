@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pullback.dtypes import Array
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.of.trees import Tree
+from pullback.gradcheck.of.calling import Tree
 
 
 class Library(Protocol):

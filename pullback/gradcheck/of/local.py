@@ -1,8 +1,9 @@
 """A function of arrays with a gradient, of whatever library, as a model: ``torch+MODULE:FUNCTION``."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +22,12 @@ from pullback.gradcheck.function import (
     given_array,
     given_inputs,
 )
-from pullback.gradcheck.of.iterations import iterates
-from pullback.gradcheck.of.layouts import LaidOut, Layout
+from pullback.gradcheck.of.layouts import LaidOut, Layout, in_order, is_ordered
 from pullback.gradcheck.of.library import Library
-from pullback.gradcheck.of.order import in_order, is_ordered
 from pullback.gradcheck.of.source import Spelling
 from pullback.gradcheck.of.user_code import told
 
+T = TypeVar("T")
 AROUND = 3
 """How many points are the function's own, and around them; the others have zeros, or equal numbers."""
 SOME = 0.5
@@ -38,6 +38,28 @@ NARROWED = "float32", "float16"
 """The dtype that values may be rounded to unseen, and one that would have whole numbers too."""
 LEAST_TOLERANCE = 2.0**-34
 """What a loop may be off that ends where a step is at the level of rounding, relative to the largest number."""
+
+
+def iterates(call: Callable[[T], Any], points: Sequence[T]) -> bool:
+    """Return whether a function calls others more often at some points than at others, and as often when repeated."""
+    counts = [(_calls(call, point), _calls(call, point)) for point in points]
+    return all(once == again for once, again in counts) and len({*counts}) > 1
+
+
+def _calls(call: Callable[[T], Any], point: T) -> int:
+    """Return how many functions of Python and of C a call calls, on this thread."""
+    count, before = 0, sys.getprofile()
+
+    def seen(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(seen)
+    try:
+        call(point)
+    finally:
+        sys.setprofile(before)
+    return count
 
 
 class Domain(NamedTuple):

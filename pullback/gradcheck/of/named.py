@@ -11,12 +11,11 @@ import numpy as np
 
 from pullback.errors import BadArgument
 from pullback.gradcheck.of.called import library_of
-from pullback.gradcheck.of.calling import by_name, parameters_of
+from pullback.gradcheck.of.calling import Tree, by_name, parameters_of
 from pullback.gradcheck.of.library import Library
 from pullback.gradcheck.of.local import Domain, Given, LocalFunction
 from pullback.gradcheck.of.numpy import GRADIENTS, HESSIANS
 from pullback.gradcheck.of.source import Spelling
-from pullback.gradcheck.of.trees import Tree
 from pullback.gradcheck.of.user_code import told
 from pullback.gradcheck.of.ways import WIDE, local_function
 

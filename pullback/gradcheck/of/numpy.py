@@ -9,9 +9,8 @@ import numpy as np
 from pullback.dtypes import FLOATS, Array, needs_ml_dtypes
 from pullback.errors import BadArgument
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.of.calling import Arguments
+from pullback.gradcheck.of.calling import Arguments, Tree, flatten, rebuild
 from pullback.gradcheck.of.source import Source, array, call
-from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 GRADIENTS = ("_vjp", "_grad", "_der", "_prime", "_jac")
 """How the name of a gradient ends, beside that of its function."""

@@ -14,10 +14,9 @@ from tensorflow.python.ops import gen_math_ops as _kernels
 from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.of.calling import ordered
+from pullback.gradcheck.of.calling import Tree, flatten, ordered, rebuild
 from pullback.gradcheck.of.source import Source, call, part
 from pullback.gradcheck.of.source import array as written
-from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 
 class TensorFlowFunction:

@@ -14,10 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pullback.dtypes import FLOATS, Array
 from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.of.calling import Arguments, ordered
+from pullback.gradcheck.of.calling import Arguments, Tree, flatten, ordered, rebuild
 from pullback.gradcheck.of.source import Source, argument, call, part
 from pullback.gradcheck.of.source import array as written
-from pullback.gradcheck.of.trees import Tree, flatten, rebuild
 
 Tensors = dict[str, torch.Tensor]
 

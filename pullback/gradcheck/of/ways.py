@@ -1,10 +1,10 @@
 """A function as a model in float64, beside the other ways in which it runs: dtypes, modes, layouts and sizes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,21 +12,51 @@ from pullback.dtypes import Array
 from pullback.errors import BadArgument, PullbackError
 from pullback.gradcheck import floats
 from pullback.gradcheck.function import Arrays, Function, Variant, shown
-from pullback.gradcheck.of.layouts import BROADCAST, STRIDED
+from pullback.gradcheck.of.calling import Tree, as_arrays, flatten, rebuild
+from pullback.gradcheck.of.layouts import BROADCAST, STRIDED, is_ordered, resampled
 from pullback.gradcheck.of.library import Library
 from pullback.gradcheck.of.local import Given, LocalFunction
-from pullback.gradcheck.of.order import is_ordered, resampled
-from pullback.gradcheck.of.sizes import resized
 from pullback.gradcheck.of.source import Spelling
-from pullback.gradcheck.of.trees import Tree, as_arrays
 from pullback.gradcheck.of.user_code import within
 
+LARGE = 67
+"""A size that is larger than the blocks in which kernels go through small arrays, and no multiple of them."""
 Make = Callable[..., LocalFunction]
 """Makes a model of a library's function, its numbers and a dtype, perhaps with a layout; raises ``BadArgument``."""
 
 WIDE = "float64"
 MOST_NUMBERS = 1 << 16
 """The most numbers of all inputs together in other sizes."""
+
+
+def resized(arguments: Mapping[str, Tree], *, shrinks: bool) -> Iterator[list[dict[str, Tree]]]:
+    """Yield lists of arguments, of which the first that the function takes is wanted.
+
+    All sizes are larger by one; then the largest is large; then, if it ``shrinks``, the smallest is 1. So equal ones
+    stay equal, unless the function takes others of leading dimensions alone, and a matrix with more rows than columns
+    stays one. Numbers are repeated: labels and indices stay valid, but for those that shrink.
+    """
+    shapes = [cast(tuple[int, ...], x.shape) for _, x in flatten(arguments, "") if getattr(x, "ndim", 0)]
+    sizes = {size for shape in shapes for size in shape}
+    if not sizes or not all(sizes):
+        return
+    grown = {size: size + 1 for size in sizes}
+    leading = {shape[0] for shape in shapes}
+    yield [_with(arguments, grown), _with(arguments, {size: size + 1 for size in leading}, axes=1)]
+    yield [_with(arguments, {max(sizes): LARGE}), _with(arguments, dict.fromkeys(leading, LARGE), axes=1)]
+    if shrinks:
+        yield [_with(arguments, {min(sizes): 1})]
+
+
+def _with(arguments: Mapping[str, Tree], sizes: Mapping[int, int], axes: int | None = None) -> dict[str, Tree]:
+    def change(_: str, x: Any) -> Any:
+        # To index an array of JAX takes a compilation for each index.
+        x = x if hasattr(x, "requires_grad") or not hasattr(x, "shape") else np.asarray(x)
+        for axis, size in enumerate(getattr(x, "shape", ())[:axes]):
+            x = x[(slice(None),) * axis + (np.arange(sizes.get(size, size)) % size,)]
+        return x
+
+    return cast(dict[str, Tree], rebuild(arguments, "", change))
 
 
 def local_function(
