@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from pullback.errors import BadArgument
-from pullback.finding_lines import text_of
-from pullback.findings import Counting, is_accepted
+from pullback.findings import Counting, is_accepted, text_of
 from pullback.gradcheck.events import TargetOptions, function_report
 from pullback.gradcheck.number_comparison import Tolerances
 from pullback.gradcheck.of.called import CalledFunction, Kind, called_function
