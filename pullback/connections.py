@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import httptools
 
-from pullback.addresses import Address
+from pullback.addresses import Address, Url
 from pullback.calls import Call
 from pullback.failures import cannot_connect, failure
 from pullback.http1 import NoResponse, Requests, ResponseParser
@@ -24,7 +24,6 @@ from pullback.limits import LONGEST_S, Limit
 from pullback.reading import SUCCESS
 from pullback.responses import Response
 from pullback.transport import NextChunk, Transport
-from pullback.urls import Url
 
 Found: TypeAlias = "Future[list[SocketAddress]]"
 T = TypeVar("T")

@@ -11,13 +11,12 @@ from typing import Any
 import httptools
 import numpy as np
 
-from pullback.addresses import Address, basic
+from pullback.addresses import Address, Url, basic
 from pullback.bodies import Body
 from pullback.calls import Call, Content
 from pullback.limits import Limit
 from pullback.responses import Response
 from pullback.safetensors import Buffer
-from pullback.urls import Url
 
 API, NAMES = "opentelemetry.trace", ("Traceparent", "Tracestate")
 # The flags that are defined: whether the trace is sampled, and whether its id is random.

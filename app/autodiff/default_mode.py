@@ -23,9 +23,9 @@ from app.runtime.journal import JOURNAL
 from app.runtime.kernels import is_arithmetic
 from app.runtime.modes import Trace
 from app.runtime.refused import REFUSED, refused
+from app.runtime.trace_entry import XlaSession
 from app.runtime.trace_limits import Limits, limited
 from app.runtime.traces import require_tracing_allowed
-from app.runtime.xla_sessions import XlaSession
 from ops import Array, Mode, Op
 
 log = logging.getLogger("pullback")

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from app.autodiff.known_sparsity import declared, of_elementwise
 from app.autodiff.sparse_matrices import Floats, Matrix, Missed, blocks, hessian, jacobian, nonzeros
 from app.autodiff.sparsity import Pattern, Sparsity, by_rows, covered
-from app.autodiff.sparsity_search import FEW, find, find_in_all_branches
+from app.autodiff.sparsity_search import FEW, declared, find, find_in_all_branches, of_elementwise
 from app.errors import Entry, Gone, OpFailed, Unprocessable, wrong
 from app.execution.calls import Steps
 from app.kept.linearizations import Sparsities

@@ -21,15 +21,14 @@ from app.runtime.page_state import (
     is_capture_fault,
     refusing_new_variables,
     refusing_reads,
+    static_shape_fault,
     variable_fault,
 )
 from app.runtime.residuals import in_use
 from app.runtime.source_lines import keep_author_line
-from app.runtime.static_shapes import static_shape_fault
-from app.runtime.trace_entry import Reference
+from app.runtime.trace_entry import Reference, XlaSession, is_compiled
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
-from app.runtime.xla_sessions import XlaSession, is_compiled
 from ops import Array, Mode, OpFault, Tensor
 
 inlining.install()

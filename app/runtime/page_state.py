@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from app.runtime.kernels import CHANGES
-from app.runtime.messages import text_of
+from app.runtime.messages import message_of, text_of
 from app.runtime.repairs.variable_arguments import observing_reads
 from app.runtime.source_lines import author_line, calling_line, is_author, node_line
 from ops import OpFault
@@ -26,6 +26,9 @@ PARAMETER = 'parameters=(Parameter("w", W),), and w behind the inputs of functio
 FUNCTION = "a function of its arguments alone, which returns what it computes, and draws by tf.random.stateless_*"
 _VARIABLE = re.compile(r"<tf\.Variable '([^'\n]+)'")
 _OF_CUSTOM_GRADIENT = "grad_fn must accept keyword argument 'variables'"
+# What Python and TensorFlow say of a size that is None, and of a shape of unknown rank.
+_UNKNOWN = re.compile(r"None|unknown (?:rank|shape|dimension|TensorShape)|fully defined|static|infer (?:argument|num)")
+_CURE = "tf.shape(x)[i], functions that take any size, or a size that the slot declares, as in shape=(3,)"
 
 
 class StateFault(OpFault):
@@ -182,3 +185,11 @@ def _values_of_pages() -> Generator[tuple[str, Any]]:
                 attributes: dict[str, Any] = getattr(value, "__dict__", {})
                 if not isinstance(value, type | type(sys)):
                     yield from ((f"{name}.{each}", inner) for each, inner in list(attributes.items()))
+
+
+def static_shape_fault(error: BaseException) -> OpFault | None:
+    """Return the fault behind an error of a trace, where the op runs eagerly: a size was ``None``; or else ``None``."""
+    if _UNKNOWN.search(text_of(error)) is None:
+        return None
+    message, got = "needs a size that is unknown while TensorFlow traces", f"None ({message_of(error)})"
+    return OpFault("x.shape[i]", "a static shape", expected=_CURE, got=got, message=message, where=author_line(error))

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from app.runtime.trace_entry import Entry, TraceKey, traced
-from app.runtime.xla_sessions import XlaSession
+from app.runtime.trace_entry import Entry, TraceKey, XlaSession, traced
 
 # A trace of some twenty kernels takes 0.25 MB, and 0.75 MB if XLA compiles it.
 TRACES_KEPT = 2048
-# The most sessions in which XLA compiles, each for ``xla_sessions.MEMBERS`` traces.
+# The most sessions in which XLA compiles, each for ``trace_entry.MEMBERS`` traces.
 SESSIONS_KEPT = 32
 # A node takes 12 to 20 kB, and 60 kB if XLA compiles it. All traces together have at most so many, or one is alone.
 NODES_KEPT = 1 << 16

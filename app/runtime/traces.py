@@ -24,10 +24,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from app.errors import DeadlinePassed, Overloaded, Postponed, PullbackError, too_late
 from app.runtime import cancellation
-from app.runtime.trace_entry import BACKGROUND_S, Entry, TraceKey, traced
+from app.runtime.trace_entry import BACKGROUND_S, Entry, TraceKey, XlaSession, traced
 from app.runtime.trace_limits import TooManyNodes
 from app.runtime.trace_room import TraceRoom
-from app.runtime.xla_sessions import XlaSession
 from ops import Mode
 
 # The executables that may stay for the life of the process, and the share of them that one op may have.

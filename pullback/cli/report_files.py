@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
 
-from pullback.cli import findings
+from pullback.cli import follow
 from pullback.cli.follow import Outcome
 from pullback.cli.output_files import OutputFile
 from pullback.findings import Check, Counting, is_accepted, place
@@ -85,7 +85,7 @@ def _case(op: str, check: Check, inconclusive: Counting) -> ET.Element:
         kind = "skipped" if is_accepted(check.verdict, inconclusive) else "failure"
         kind = "error" if check.verdict == "error" else kind
         message = check.sentence if check.verdict != "inconclusive" else f"inconclusive: {check.sentence}"
-        ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(findings.lines(check))) or None
+        ET.SubElement(case, kind, message=_text(message)).text = _text("\n".join(follow.lines(check))) or None
     elif check.note:
         ET.SubElement(case, "system-out").text = _text(f"note: {check.sentence}")
     return case

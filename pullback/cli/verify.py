@@ -7,7 +7,7 @@ import typer
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.cli.catalogue import print_document
 from pullback.cli.console import console
-from pullback.cli.findings import print_verification
+from pullback.cli.follow import print_verification
 from pullback.cli.names import arguments, split
 from pullback.cli.options import (
     Absolute,

@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 
 from pullback.cli.console import STYLES, console, styled
-from pullback.cli.findings import print_findings
-from pullback.cli.follow import line
+from pullback.cli.follow import line, print_findings
 from pullback.cli.pages import GRAPH, pages_and_names
 from pullback.cli.reproduction import PointFiles, runnable_without_service
 from pullback.errors import BadArgument, PullbackError

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from pullback.addresses import Address, public
+from pullback.addresses import Address, Url, public
 from pullback.errors import BadArgument
 from pullback.gradcheck.events import summary
 from pullback.gradcheck.plan import LEAST
@@ -20,7 +20,6 @@ from pullback.recorder.messages import Exchange
 from pullback.recorder.relay import Traffic
 from pullback.recorder.reservoir import Reservoirs
 from pullback.reports import Event, Report, Start, report
-from pullback.urls import Url
 
 MOST_CONNECTIONS = 256
 OTHER_FILES = 64

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from http.client import responses
 from typing import Any
 
+from pullback.addresses import Url
 from pullback.recorder.messages import Content, Exchange, IsHttp2, RequestReader, ResponseReader, Room
 from pullback.recorder.streams import Lost, Pump, Stream, connected
-from pullback.urls import Url
 
 MAX_IN_FLIGHT = 64 << 20
 """The most bytes of bodies that are kept until their response has come."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pullback import addresses
+from pullback.addresses import Url
 from pullback.client import Client
-from pullback.urls import Url
 
 
 class Credentials(NamedTuple):

@@ -20,8 +20,8 @@ from app.gradcheck.checks import CHECKS
 from app.http.origins import LOOPBACK_HOSTS
 from app.requests.operations import OPERATIONS
 from app.routes.native.check_models import CheckRequest, ChecksRequest
+from app.runtime.trace_entry import MEMBERS
 from app.runtime.trace_room import SESSIONS_KEPT, TRACES_KEPT
-from app.runtime.xla_sessions import MEMBERS
 from app.settings import Settings
 from pullback.keys import line_for
 from tests.conftest import ROOT, Serve, Service, environment

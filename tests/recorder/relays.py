@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
+from pullback.addresses import Url
 from pullback.recorder.messages import Exchange
 from pullback.recorder.relay import Traffic
-from pullback.urls import Url
 from tests.patience import PATIENCE_S
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.runtime import cores, threads
+from app.runtime.trace_entry import MEMBERS
 from app.runtime.trace_room import SESSIONS_KEPT
 from app.runtime.traces import TRACES
-from app.runtime.xla_sessions import MEMBERS
 from app.settings import Settings
 from tests.conftest import ROOT
 

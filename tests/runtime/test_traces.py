@@ -15,7 +15,7 @@ from pydantic import Field
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.point import Point
-from app.runtime import trace_room, traces, xla_sessions
+from app.runtime import trace_entry, trace_room, traces
 from app.runtime.trace_entry import Reference
 from app.tensors.json import decode
 from ops import Attrs, Example, Input, Mode, Op, Output, Tensor, custom_gradient, discover
@@ -107,7 +107,7 @@ def few_traces(monkeypatch):
     """A process without traces that keeps three, two of them compiled, and one executable of each op for good."""
     monkeypatch.setattr(traces, "PERMANENT", 2)
     monkeypatch.setattr(trace_room, "TRACES_KEPT", 3)
-    monkeypatch.setattr(xla_sessions, "MEMBERS", 1)
+    monkeypatch.setattr(trace_entry, "MEMBERS", 1)
     monkeypatch.setattr(trace_room, "SESSIONS_KEPT", 2)
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
 
@@ -210,7 +210,7 @@ def test_an_executable_in_a_session_gives_the_same_bits():
 @pytest.mark.slow
 def test_compiled_shapes_give_their_memory_back(monkeypatch):
     """The executables of a session end with it, and nothing keeps the graph."""
-    monkeypatch.setattr(xla_sessions, "MEMBERS", 2)
+    monkeypatch.setattr(trace_entry, "MEMBERS", 2)
     monkeypatch.setattr(trace_room, "SESSIONS_KEPT", 2)
     monkeypatch.setattr(traces, "TRACES", traces.Traces())
     op = discover().ops["safe_norm"]

@@ -12,10 +12,14 @@ tests for it, and the derivatives of what it hides may be 0·∞.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from app.autodiff.derivatives import values_up_to
 from app.autodiff.derived import DerivedOp
 from app.autodiff.point import Arrays
 from app.errors import OpFailed, Unprocessable
@@ -24,28 +28,65 @@ from app.gradcheck.checks import derivative, second
 from app.gradcheck.checks.higher import SECOND, derived_at
 from app.gradcheck.claims import claim_function, claim_of
 from app.gradcheck.comparison import slope_at
-from app.gradcheck.first_nan import first_nan
 from app.gradcheck.outside import noted
 from app.gradcheck.points import size_of_numbers
 from app.gradcheck.reproduce import Call
 from app.gradcheck.rows import kernels
 from app.gradcheck.sample import Sample, sample_at
 from app.gradcheck.target import Target
-from app.runtime.kernels import TESTS
+from app.runtime.kernels import CONTROL, KERNELS, TESTS
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
-from ops import Array, Derivative, Formula
+from ops import Array, Derivative, Formula, Tensor
 from pullback.gradcheck import floats
 from pullback.gradcheck.number_comparison import NEAR_OVERFLOW
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Finding, Subject, worst_of
 
+# The most numbers of all results inside a graph, if each were as large as the largest leaf.
+MOST_NUMBERS = 1 << 22
 NAME = "finite"
 VALUES = {1: ("gradients",), 2: ("products", "slots")}
 # Derivatives nearer to a pole than this, as a fraction of its size, need not be finite.
 POLE_DISTANCE = 1e-3
 # How much smaller the directions are in which a derivative does not overflow between two nodes.
 SMALLER = 2.0**-6
+
+
+def first_nan(sample: Sample) -> str:
+    """Return the kernel, "" if none is found.
+
+    Loops, branches and functions count as a whole, so the kernels inside them are not found. Nor are those of a graph
+    that is large, or reads from outside.
+    """
+    with suppress(OpFailed, Unprocessable, tf.errors.OpError, TypeError, ValueError):
+        return _first_nan(sample)
+    return ""
+
+
+def _first_nan(sample: Sample) -> str:
+    leaves = values_up_to(sample.last, sample.point, sample.cotangents, sample.vectors).leaves
+    function, graph = sample.trace.function, sample.trace.graph
+    nodes: list[Any] = [node for node in graph.get_operations() if any(map(_has_numbers, node.outputs))]
+    size = len(nodes) * max((leaf.size for leaf in leaves), default=1)
+    if function.captured_inputs or size > MOST_NUMBERS:
+        return ""
+    fetched = [[[x for x in side if _has_numbers(x)] for side in (node.inputs, node.outputs)] for node in nodes]
+    fed = {x.name: leaf for x, leaf in zip(function.inputs, leaves, strict=True)}
+    with tf.compat.v1.Session(graph=graph) as session:
+        found = session.run(fetched, fed)
+    for node, (inputs, outputs) in zip(nodes, found, strict=True):
+        if _has_nan(outputs) and not _has_nan(inputs):
+            return str(node.type) if node.type in KERNELS.keys() - CONTROL else ""
+    return ""
+
+
+def _has_numbers(x: Tensor) -> bool:
+    return x.dtype.is_floating or x.dtype.is_complex
+
+
+def _has_nan(values: Any) -> bool:
+    return any(np.isnan(value).any() for value in values)
 
 
 def check(target: Target) -> Iterator[Finding]:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.autodiff.derivatives import values_of
-from app.autodiff.known_sparsity import declared
 from app.autodiff.point import Point
 from app.autodiff.sparse_matrices import Missed, jacobian, nonzeros
 from app.autodiff.sparsity import colored
+from app.autodiff.sparsity_search import declared
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import choices, sizes
 from app.gradcheck.sample import sample_at

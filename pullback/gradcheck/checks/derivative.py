@@ -9,7 +9,7 @@ import numpy as np
 
 from pullback.dtypes import Array
 from pullback.errors import ModelFailed
-from pullback.gradcheck import taylor
+from pullback.gradcheck import slope_comparison
 from pullback.gradcheck.checks import kinks
 from pullback.gradcheck.checks.evidence import Line
 from pullback.gradcheck.function import Slot
@@ -135,8 +135,8 @@ class Derivatives:
         if not self.plan.steps:
             steps = FIRST_TAYLOR_STEP * 0.5 ** np.arange(TAYLOR_STEPS)
             values = line(np.concatenate([[0.0], steps])[:, None] * ones)
-            found = taylor.slopes(values, steps, sample.unit)
-            rates = taylor.rates(values, steps, analytic, found, bar)
+            found = slope_comparison.slopes(values, steps, sample.unit)
+            rates = slope_comparison.rates(values, steps, analytic, found, bar)
             self.rates |= {(slot.name, move.slot.name): rate for slot, rate in zip(sample.outputs, rates, strict=True)}
             return line.judged(found, np.zeros(len(ones)))
         noise = np.array([NOISES * _noise(sample, slot.name) for slot in sample.outputs])

@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from pullback.addresses import Address, basic, environment_proxy, public
+from pullback.addresses import Address, Url, basic, environment_proxy, public
 from pullback.blocking_connection import new_transport
 from pullback.bodies import JSON, Body
 from pullback.calls import Call, nothing
@@ -21,7 +21,6 @@ from pullback.errors import (
 )
 from pullback.limits import Limit
 from pullback.responses import Response, retry_after
-from pullback.urls import Url
 
 MAX_BYTES = 1 << 26
 MAX_VALUES, MAX_CONTAINERS = 5 << 20, 1 << 20
