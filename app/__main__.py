@@ -24,15 +24,15 @@ from pydantic import ValidationError
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
+from app.children.supervisor import Supervisor
 from app.errors import CannotStart, near
-from app.execution.provenance import Sources
 from app.http.certificate import BadCertificate, Certificate, read_certificate
 from app.http.connection import Connection
 from app.http.first_request import first_request
 from app.http.key_file import KeyFileCopy
 from app.http.listener import UNIX, identity_of, listen, open_standard_files, release, url_of
 from app.http.server import OneServer, allow_connections
-from app.http.supervisor import Supervisor
+from app.processes.provenance import Sources
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors
@@ -117,12 +117,12 @@ def serve(settings: Settings, listener: socket.socket, certificate: Certificate 
         logging.getLogger("pullback").warning(EXPOSED, settings.host or "empty")
     if settings.reload:
         # It imports TensorFlow, and main() must report invalid settings before.
-        from app.reloader import Reloader  # noqa: PLC0415
+        from app.children.reloader import Reloader  # noqa: PLC0415
 
         return 0 if Reloader(settings, config, listener, announce).run() else STARTUP_FAILURE
     if settings.workers > 1:
         return supervise(settings, config, listener, announce)
-    from app import serving  # noqa: PLC0415
+    from app.children import serving  # noqa: PLC0415
 
     return serving.serve(OneServer(config, announce), settings, listener)
 
@@ -147,7 +147,7 @@ def supervise(settings: Settings, config: Config, listener: socket.socket, annou
     try:
         with shared_files(settings) as (shared, refresh):
             # It imports TensorFlow, and the library of metrics, which must know their folder.
-            from app import serving  # noqa: PLC0415
+            from app.children import serving  # noqa: PLC0415
 
             # The collector of a copy must not traverse TensorFlow's half a million objects, nor copy their pages.
             gc.collect()
@@ -191,7 +191,7 @@ def _do_nothing() -> None:
 
 
 def server_config(settings: Settings, certificate: Certificate | None = None) -> Config:
-    """Return uvicorn's configuration; ``app.serving`` replaces the application by that of the settings."""
+    """Return uvicorn's configuration; ``app.children.serving`` replaces the application by that of the settings."""
     return Config(
         "app.main:create_app",
         factory=True,

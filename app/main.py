@@ -10,7 +10,6 @@ from typing import Any
 from fastapi import FastAPI
 
 from app.execution.assembly import build, registered, running
-from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import LIFECYCLE
 from app.fast_path.fast_path import FastPath
@@ -24,6 +23,7 @@ from app.http.origins import Cors, Origins
 from app.http.problems import HANDLERS
 from app.http.route import RawRoute, add_routes, documented_headers
 from app.jobs.line import JobLine, job_line
+from app.processes.check_process import ForkServer
 from app.requests.plans import Plans
 from app.routes.native.catalogue import catalogue
 from app.routes.native.docs import docs, unknown_path

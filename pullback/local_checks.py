@@ -15,7 +15,7 @@ from pullback.reports import Event, Summary, event
 from pullback.service_process import NOT_INSTALLED, command, environment, is_installed
 
 # While TensorFlow is imported, the collector of garbage would take a fifth of the time, and find none.
-CODE = "import gc; gc.disable(); from app.local_checks import main; main({})"
+CODE = "import gc; gc.disable(); from app.children.local_checks import main; main({})"
 
 
 class LocalChecks(Closing):

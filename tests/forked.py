@@ -17,7 +17,7 @@ from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from typing import IO, Any
 
-from app.runtime.forks import signal_at_parents_death
+from app.processes.forks import signal_at_parents_death
 
 CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -27,15 +27,12 @@ NOT_OURS = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", "__p
 # The packages and modules of `app` that use HTTP. The rest works without a server.
 WEB = (
     "__main__",
+    "children",
     "fast_path",
     "http",
-    "job_process",
-    "local_checks",
     "main",
-    "reloader",
     "requests",
     "routes",
-    "serving",
 )
 # What the pages of ops import: the only part of `pullback` that needs TensorFlow.
 VOCABULARY = "pullback.ops"
@@ -45,15 +42,14 @@ SERVERS = ("fastapi", "starlette", "uvicorn")
 # The rooms of `app`: each imports only rooms below its own line.
 LAYERS = (
     ("__main__",),
-    ("reloader",),
-    ("serving", "job_process"),
-    ("main", "local_checks"),
+    ("children",),
+    ("main",),
     ("routes", "fast_path"),
     ("requests",),
     ("http",),
     ("jobs",),
     ("execution",),
-    ("kept",),
+    ("kept", "processes"),
     ("telemetry", "gradcheck"),
     ("graphs",),
     ("autodiff",),
@@ -66,11 +62,11 @@ LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 # the request to the general path, ends its process, or calls nothing but a function of NumPy.
 KEEPS_ALL = (
     "app.autodiff.admission",
-    "app.execution.fork_server",
+    "app.children.fork_server",
     "app.execution.tickets",
     "app.fast_path.fast_path",
     "app.gradcheck.reference",
-    "app.runtime.forks",
+    "app.processes.forks",
     "app.runtime.traces",
 )
 # The leaves of `app`, and the modules of `app` that each may import.
@@ -82,8 +78,8 @@ LEAVES = {
 # The imports inside functions, with "*" for those by a name that is known at run time. They load late what takes long,
 # what is optional, or what a user names.
 DEFERRED = {
-    "app.__main__": {"app.reloader.Reloader", "app.serving"},  # TensorFlow
-    "app.execution.fork_server": {"*"},  # the process of jobs, which is the whole application
+    "app.__main__": {"app.children.reloader.Reloader", "app.children.serving"},  # TensorFlow
+    "app.children.fork_server": {"*"},  # the process of jobs, which is the whole application
     "app.main": {"*"},  # the protocols of the settings
     "pullback.arrays": {"ml_dtypes"},
     "pullback.asyncio_connection": {"pullback.httpx_transport.AsyncioHttpx"},

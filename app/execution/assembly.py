@@ -13,12 +13,8 @@ from pathlib import Path
 from app.autodiff.admission import OWN, admit
 from app.errors import CannotStart
 from app.execution.batching import Batches
-from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckLimiter, CheckPool, Forks
-from app.execution.check_process import ForkServer
 from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
-from app.execution.provenance import Provenance, Sources
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
 from app.execution.verdicts import Verdicts
@@ -29,6 +25,10 @@ from app.kept.graphs import KEPT, GraphFolder
 from app.kept.last_checks import LastChecks
 from app.kept.linearizations import Linearizations
 from app.kept.parameters import ParameterSets
+from app.processes.check_process import ForkServer
+from app.processes.messages import Setup
+from app.processes.pool import CheckLimiter, CheckPool, Forks
+from app.processes.provenance import Provenance, Sources
 from app.runtime import cancellation, python_functions, tensor_prints
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu

@@ -12,13 +12,8 @@ from app.autodiff.evaluation import Evaluation
 from app.errors import NotFound, Overloaded, Postponed, did_you_mean, too_late, wrong
 from app.execution.batching import Batches
 from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
-from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckLimiter, CheckPool, Forks
-from app.execution.check_steps import Checker, CheckerInService, Limits, OpChecks, note_progress
-from app.execution.checker_in_processes import CheckerInProcesses
 from app.execution.lifecycle import Lifecycle
-from app.execution.provenance import Provenance
-from app.execution.scheduler import Scheduler
+from app.execution.scheduler import CheckerInService, Scheduler
 from app.execution.tickets import STUCK_S
 from app.execution.verdicts import Verdicts
 from app.gradcheck.job import Job
@@ -27,6 +22,11 @@ from app.graphs.document import PREFIX
 from app.kept.graphs import GraphFolder, GraphStore
 from app.kept.linearizations import Linearizations, Sparsities
 from app.kept.parameters import ParameterSets
+from app.processes.checker import CheckerInProcesses
+from app.processes.messages import Setup
+from app.processes.pool import CheckLimiter, CheckPool, Forks
+from app.processes.provenance import Provenance
+from app.processes.steps import Checker, Limits, OpChecks, note_progress
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry
 

@@ -17,13 +17,17 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from app.errors import Overloaded, too_late
+from app.errors import DeadlinePassed, Overloaded, too_late
 from app.execution.tickets import Admission, Overrun, Queue, RoundRobin, Ticket, op_of
+from app.gradcheck.pace import in_order
+from app.gradcheck.report import Step
+from app.processes.steps import OpChecks
 from app.runtime.cancellation import Checkpoint
 from app.runtime.trace_entry import RETRY_S
 from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive
@@ -260,3 +264,29 @@ class Scheduler:
             if ticket.takes_place:
                 self._admission.give(ticket.owner)
         return ticket
+
+
+@dataclass(frozen=True)
+class CheckerInService:
+    """Runs checks in this process, on the scheduler, in turns with other checks."""
+
+    scheduler: Scheduler
+
+    async def steps(self, checks: OpChecks) -> AsyncGenerator[Step]:
+        """Run the steps: see ``Checker``."""
+        limits = checks.limits.of_op()
+        for step in in_order(checks.report):
+            if time.monotonic() >= limits.until:
+                step.cure = limits.cure
+                continue
+            yield step
+            deadline, step.cure = limits.step()
+            with suppress(DeadlinePassed):
+                await self.scheduler.run(
+                    step.run,
+                    queue="check",
+                    deadline=deadline,
+                    owner=checks.owner,
+                    counters=checks.counters,
+                    account=checks.account,
+                )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from app.autodiff.derived import origin
 from app.autodiff.point import Spec
 from app.errors import Unverified
-from app.execution.provenance import Provenance
 from app.kept.last_checks import LastCheck, LastChecks
+from app.processes.provenance import Provenance
 from ops import Op
 from pullback.gradcheck.verdict import Verdict
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from app.errors import OpFailed, Overloaded, PullbackError
-from app.execution import check_messages
-from app.execution.check_messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
-from app.execution.check_pool import LATE_S, Forks
-from app.execution.check_process import CheckProcess
 from app.kept.job_records import Answer, Claim, Progress
-from app.runtime.forks import BROKEN, ending_of
+from app.processes import messages
+from app.processes.check_process import CheckProcess
+from app.processes.forks import BROKEN, ending_of
+from app.processes.messages import FORK_FOR_JOBS, Dead, Done, Head, Piece, Ready, Setup
+from app.processes.pool import LATE_S, Forks
 
 log = logging.getLogger("pullback")
 
@@ -97,7 +97,7 @@ class JobProcesses:
             match await process.receive(until):
                 case Head() as head:
                     pass
-                case check_messages.Progress(done, total):
+                case messages.Progress(done, total):
                     await follow(Progress(done, total))
                 case Piece(data):
                     pieces.append(data)

@@ -14,7 +14,7 @@ from pullback.service_process import NOT_INSTALLED, command, environment, is_ins
 
 # The kernel ends it, even where this process is killed.
 CODE = (
-    "import runpy, signal; from app.runtime.forks import signal_at_parents_death; "
+    "import runpy, signal; from app.processes.forks import signal_at_parents_death; "
     "signal_at_parents_death(signal.SIGKILL); runpy.run_module('app', run_name='__main__')"
 )
 # What an op computes may depend on these; the others are for a service that others use.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.autodiff.admission import admit
-from app.execution.provenance import Sources
 from app.graphs.installed import with_graphs
+from app.processes.provenance import Sources
 from ops import Registry
 from tests.ops.cases import REGISTRY, Case, answer
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from app.execution import check_pool
+from app.processes import pool
 from pullback import __version__
 from pullback.service_process import SERVICE
 from tests.conftest import Serve, Service
@@ -477,7 +477,7 @@ def test_checks_wait_for_a_place_and_short_work_does_not(serve: Serve) -> None:
 
 
 def test_checks_past_the_queue_get_503(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_pool, "WAITING", 0)
+    monkeypatch.setattr(pool, "WAITING", 0)
     service = serve(CHECKS="1")
     with service.client() as client:
         assert "0 gradient checks wait for 1 places" in problem(post(client, "square", "check"), 503)["detail"]

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.execution import provenance
-from app.execution.provenance import Sources
+from app.processes import provenance
+from app.processes.provenance import Sources
 from pullback.keys import line_for
 from tests.conftest import ROOT, Service
 from tests.http.native_client import ask

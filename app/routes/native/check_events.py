@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from app.errors import Overloaded, PullbackError, wrong
-from app.execution.check_steps import Limits, OpChecks
 from app.execution.engine import Engine
 from app.gradcheck.causes import merge
 from app.gradcheck.job import Job
 from app.gradcheck.options import Options
 from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.report import Step
+from app.processes.steps import Limits, OpChecks
 from app.routes.native.check_models import CheckRequest, ChecksRequest
 from app.telemetry.accounts import NOT_CHARGED, Account
 from ops import FLOATS, Op

@@ -12,11 +12,11 @@ from functools import partial
 
 from app.autodiff.binding import bind_directions
 from app.execution.calls import Call, CheckRun, with_time_to_answer
-from app.execution.check_steps import Limits, note_progress
 from app.execution.engine import Engine
 from app.gradcheck import verify
 from app.gradcheck.job import Job
 from app.http.request import Request
+from app.processes.steps import Limits, note_progress
 from app.requests.answering import answer
 from app.requests.answers import EVENTS, JSON, LINES, accepted, content_type
 from app.requests.brief import Reading

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.forks import BROKEN, STOPS, start_copy
+from app.processes.forks import BROKEN, STOPS, start_copy
 from tests.conftest import ROOT
 from tests.patience import PATIENCE_S
 
@@ -40,7 +40,7 @@ def test_signals_are_not_blocked_where_there_can_be_no_copy(monkeypatch):
 
 WITHOUT_FILES = """
 import os, resource, signal
-from app.runtime.forks import start_copy
+from app.processes.forks import start_copy
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 try:
     start_copy("a copy", signal.pause)

@@ -3,15 +3,11 @@
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
-from app.errors import DeadlinePassed
-from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
-from app.gradcheck.pace import in_order
 from app.gradcheck.report import DEADLINE, LESS, Report, Step
 from app.telemetry.accounts import NOT_CHARGED, Account
 from app.telemetry.counters import NOT_RECORDED, Counters
@@ -81,32 +77,6 @@ class Checker(Protocol):
         A step that does not end in time is left unfinished. Raises the ``PullbackError`` that ends all of them.
         """
         ...
-
-
-@dataclass(frozen=True)
-class CheckerInService:
-    """Runs checks in this process, on the scheduler, in turns with other checks."""
-
-    scheduler: Scheduler
-
-    async def steps(self, checks: OpChecks) -> AsyncGenerator[Step]:
-        """Run the steps: see ``Checker``."""
-        limits = checks.limits.of_op()
-        for step in in_order(checks.report):
-            if time.monotonic() >= limits.until:
-                step.cure = limits.cure
-                continue
-            yield step
-            deadline, step.cure = limits.step()
-            with suppress(DeadlinePassed):
-                await self.scheduler.run(
-                    step.run,
-                    queue="check",
-                    deadline=deadline,
-                    owner=checks.owner,
-                    counters=checks.counters,
-                    account=checks.account,
-                )
 
 
 def note_progress(done: int, total: int) -> None:

@@ -12,16 +12,16 @@ from typing import Self
 import pytest
 
 from app.errors import Overloaded
-from app.execution.check_pool import CheckPool
-from app.execution.check_process import ForkServer
-from app.execution.check_steps import OP_BUDGET, Limits, OpChecks
-from app.execution.checker_in_processes import CheckerInProcesses
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, Report
+from app.processes.check_process import ForkServer
+from app.processes.checker import CheckerInProcesses
+from app.processes.pool import CheckPool
+from app.processes.steps import OP_BUDGET, Limits, OpChecks
 from ops.square import OP
-from tests.execution.obedient import ObedientServer
-from tests.execution.pools import OPTIONS, check, empty_report, in_a_pool, sentence, until, verdicts
 from tests.patience import PATIENCE_S
+from tests.processes.obedient import ObedientServer
+from tests.processes.pools import OPTIONS, check, empty_report, in_a_pool, sentence, until, verdicts
 
 pytestmark = pytest.mark.slow
 

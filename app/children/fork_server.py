@@ -18,17 +18,22 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from app.execution.check_child import run_checks
-from app.execution.check_messages import FORK, FORK_FOR_JOBS, KILL
-from app.execution.check_process import HIDDEN, NICENESS, ForkServer
-from app.runtime.forks import BROKEN, STOPS, fork, signal_at_parents_death, start_copy
+from app.children.checks import run_checks
+from app.processes.check_process import HIDDEN, NICENESS, ForkServer
+from app.processes.forks import BROKEN, STOPS, fork, signal_at_parents_death, start_copy
+from app.processes.messages import FORK, FORK_FOR_JOBS, KILL
 from app.telemetry.printed import Prints
 
 MAX_MESSAGE, DESCRIPTORS = 64, 3
 # It answers requests, as the whole application does, which is made of this module.
-JOBS = "app.job_process"
+JOBS = "app.children.jobs"
 
 
+# A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new
+# interpreter takes seconds of CPU to import TensorFlow. So the service starts this process once, as a copy of itself
+# before it runs any op, and each process of checks is a copy of this one: it is ready in milliseconds, shares the
+# memory, loads the ops and runs the checks. This process holds no socket and no file of the service but stderr. It
+# ends, with its copies, as soon as the service has ended.
 def start_as_copy(niceness: int = NICENESS) -> ForkServer:
     """Start the fork server as a copy of this process, which has imported TensorFlow and runs nothing with it yet.
 

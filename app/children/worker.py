@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from uvicorn import Config
 
-from app.execution.provenance import Sources
 from app.http.server import GracefulServer
-from app.runtime.forks import start_copy
+from app.processes.forks import start_copy
+from app.processes.provenance import Sources
 
 Serve: TypeAlias = Callable[[GracefulServer], int]
 """A function that serves until a signal, and returns the exit code."""

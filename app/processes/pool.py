@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, suppress
 
 from app.errors import Forbidden, Overloaded
-from app.execution.check_messages import Setup
-from app.execution.check_process import CheckProcess, ForkServer
+from app.processes.check_process import CheckProcess, ForkServer
+from app.processes.messages import Setup
 
 # How many checks may wait for each that runs.
 WAITING = 32

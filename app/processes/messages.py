@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeAlias, get_args
 
 from app.errors import Entry, PullbackError
-from app.execution.check_steps import Limits
-from app.execution.provenance import Sources
 from app.gradcheck.job import Job
+from app.processes.provenance import Sources
+from app.processes.steps import Limits
 from app.settings import Settings
 from pullback.findings import Check, Place, Worst
 

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Self, TextIO
 
-from app.execution.check_messages import FORK, KILL, Dead, Message, read
+from app.processes.forks import BROKEN, Fork, ending_of
+from app.processes.messages import FORK, KILL, Dead, Message, read
 from app.runtime import journal
-from app.runtime.forks import BROKEN, Fork, ending_of
 
 log = logging.getLogger("pullback")
 
@@ -42,7 +42,7 @@ _STOPPED = re.compile(rf"^State:\s+{STOPPED}\b", re.MULTILINE)
 
 
 class ForkServer:
-    """The fork server: see ``app.execution.fork_server``, whose ``start_as_copy`` starts it faster."""
+    """The fork server: see ``app.children.fork_server``, whose ``start_as_copy`` starts it faster."""
 
     def __init__(self, process: subprocess.Popen[bytes] | Fork, control: socket.socket) -> None:
         """Take a process and our end of its socket."""
@@ -58,7 +58,7 @@ class ForkServer:
         """
         # Not ``-m``: the server must find the same modules, wherever the service has found them.
         code = f"import os, sys; os.nice({NICENESS}); sys.path[:] = {sys.path!r}"
-        code = f"{code}; from app.execution.fork_server import main"
+        code = f"{code}; from app.children.fork_server import main"
         environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
         control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other, ExitStack() as unless_started:
@@ -87,7 +87,7 @@ class ForkServer:
         return status.rpartition(")")[2].split()[0] == STOPPED
 
     def fork(self, kind: bytes, connection: int, memory: int, pipe: int) -> None:
-        """Ask for a process with these descriptors; see ``app.execution.fork_server.main``. Raises ``OSError``."""
+        """Ask for a process with these descriptors; see ``app.children.fork_server.main``. Raises ``OSError``."""
         socket.send_fds(self._control, [kind], [connection, memory, pipe])
 
     def kill(self, pid: int) -> None:

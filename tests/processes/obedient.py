@@ -12,10 +12,10 @@ from typing import NoReturn, Self
 
 import numpy as np
 
-from app.execution import fork_server
-from app.execution.check_messages import Began, Done, Found, Left, Order, Planned, Ready
-from app.execution.check_process import ForkServer
-from app.runtime.forks import start_copy
+from app.children import fork_server
+from app.processes.check_process import ForkServer
+from app.processes.forks import start_copy
+from app.processes.messages import Began, Done, Found, Left, Order, Planned, Ready
 from pullback.gradcheck.verdict import Finding, Subject
 from tests.patience import PATIENCE_S, PAUSE_S
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.errors import Overloaded
-from app.execution.check_messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
-from app.execution.check_pool import LATE_S, CheckPool
-from app.execution.check_process import CheckProcess
-from app.execution.check_steps import OpChecks
 from app.gradcheck.report import LESS, Step
-from app.runtime.forks import BROKEN, ending_of
+from app.processes.check_process import CheckProcess
+from app.processes.forks import BROKEN, ending_of
+from app.processes.messages import Began, Dead, Done, Found, Left, Order, Planned, Ready
+from app.processes.pool import LATE_S, CheckPool
+from app.processes.steps import OpChecks
 from pullback.gradcheck.reproduction import Reproduction
 from pullback.gradcheck.verdict import Verdict
 

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from unittest.mock import patch
 
-from app.execution import check_pool
-from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool
-from app.execution.check_process import ForkServer
-from app.execution.check_steps import Limits, OpChecks
-from app.execution.checker_in_processes import CheckerInProcesses
-from app.execution.provenance import Sources
 from app.gradcheck.job import Job
 from app.gradcheck.options import Options
 from app.gradcheck.report import Report
+from app.processes import pool
+from app.processes.check_process import ForkServer
+from app.processes.checker import CheckerInProcesses
+from app.processes.messages import Setup
+from app.processes.pool import CheckPool
+from app.processes.provenance import Sources
+from app.processes.steps import Limits, OpChecks
 from app.settings import Settings
 from ops.square import OP
-from tests.execution.obedient import ObedientServer
 from tests.patience import PATIENCE_S, PAUSE_S
+from tests.processes.obedient import ObedientServer
 
 OPTIONS = Options({"cpu": "/CPU:0"}, ("float64",), ("graph",))
 FILES = "/proc/self/fd"
@@ -48,7 +48,7 @@ def in_a_pool(
             await pool.close()
 
     before = len(os.listdir(FILES))
-    with patch.object(check_pool, "ForkServer", server):
+    with patch.object(pool, "ForkServer", server):
         asyncio.run(run())
     end = time.monotonic() + PATIENCE_S
     while len(os.listdir(FILES)) > before:  # the threads of processes that have been killed close their ends

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import Overloaded
-from app.execution import check_process
-from app.execution.check_pool import CheckPool
-from tests.execution import obedient
-from tests.execution.obedient import ObedientServer, is_running
-from tests.execution.pools import check, in_a_pool, sentence, until, verdicts
+from app.processes import check_process
+from app.processes.pool import CheckPool
 from tests.patience import PATIENCE_S
+from tests.processes import obedient
+from tests.processes.obedient import ObedientServer, is_running
+from tests.processes.pools import check, in_a_pool, sentence, until, verdicts
 
 pytestmark = pytest.mark.slow
 

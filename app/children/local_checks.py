@@ -21,21 +21,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from app.children.fork_server import start_as_copy
 from app.errors import CannotStart, PullbackError, Unprocessable
 from app.execution.assembly import build, registered, registry_of, remove_temporary
-from app.execution.check_messages import Setup
-from app.execution.check_pool import CheckPool, Forks
-from app.execution.check_process import ForkServer
-from app.execution.check_steps import Limits
 from app.execution.engine import Engine
-from app.execution.fork_server import start_as_copy
+from app.processes.check_process import ForkServer
+from app.processes.forks import ending_of, start_copy
+from app.processes.messages import Setup
+from app.processes.pool import CheckPool, Forks
+from app.processes.steps import Limits
 from app.requests.fields import read
 from app.routes.native.check_events import Requested
 from app.routes.native.check_models import ChecksRequest
 from app.routes.native.points import spell_nonfinite
 from app.runtime import journal
 from app.runtime.cores import share_cores
-from app.runtime.forks import ending_of, start_copy
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR
 from app.telemetry.log import logging_config
@@ -49,6 +49,8 @@ MAX_MESSAGE = 1 << 20
 LOAD_S = 30.0
 
 
+# One copy loads the pages as they are now, and asks a fork server, which is another copy, for a process for each op.
+# All end with the request, and leave nothing behind. ``pullback/local_checks.py`` is the other side.
 def main(descriptor: int) -> NoReturn:
     """Run the request in each message on the socket ``descriptor``; end with the socket.
 

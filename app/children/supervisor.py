@@ -18,9 +18,9 @@ from types import FrameType
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 
-from app.execution.provenance import DISTRIBUTION, Sources
-from app.http.worker import CHANGED, Serve, Worker
-from app.runtime.forks import STOPS, ending_of
+from app.children.worker import CHANGED, Serve, Worker
+from app.processes.forks import STOPS, ending_of
+from app.processes.provenance import DISTRIBUTION, Sources
 
 TICK_S, RECHECK_S = 0.25, 5.0
 # The longest pause before another attempt when replacements die before they serve.
@@ -32,6 +32,9 @@ MAX_STARTS = 3
 logger = logging.getLogger("pullback")
 
 
+# Workers are copies of this process, which has imported TensorFlow and runs nothing with it: they are ready in a
+# second, and share its memory. The replacement of a worker reads the ops anew. If their files have changed meanwhile,
+# it would answer equal requests differently from its siblings, so the supervisor starts none while a sibling serves.
 class _Place:
     """The place of a worker and of those that replace it."""
 

@@ -10,19 +10,19 @@ from typing import Any, cast
 
 import pytest
 
-from app.execution import check_child
-from app.execution.check_child import _Child
-from app.execution.check_messages import Began, Done, Left, Order, Planned
-from app.execution.check_steps import Limits
+from app.children import checks
+from app.children.checks import _Child
 from app.execution.engine import Engine
 from app.execution.scheduler import Scheduler
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, Report
+from app.processes.messages import Began, Done, Left, Order, Planned
+from app.processes.steps import Limits
 from app.runtime.cancellation import Checkpoint
 from ops import Op
 from ops.square import OP
-from tests.execution.pools import OPTIONS, setup
 from tests.patience import PATIENCE_S
+from tests.processes.pools import OPTIONS, setup
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Sleeping(Job):
 def test_no_step_waits_for_one_that_does_not_stop(
     seconds: float, settle_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_child, "_exit", lambda: None)  # it ends the process, which is the test
-    monkeypatch.setattr(check_child, "SETTLE_S", settle_s)
+    monkeypatch.setattr(checks, "_exit", lambda: None)  # it ends the process, which is the test
+    monkeypatch.setattr(checks, "SETTLE_S", settle_s)
     scheduler = Scheduler(8)
     scheduler.start()
     found_op = {"op": lambda name: OP, "with_parameters": lambda op, job: op}

@@ -22,9 +22,9 @@ from uvicorn import Config
 from watchfiles import watch
 
 from app.autodiff.admission import admit
+from app.children.serving import serve
 from app.http.server import OneServer
-from app.runtime.forks import start_copy
-from app.serving import serve
+from app.processes.forks import start_copy
 from app.settings import Settings
 from ops import Registry, RegistryError, pages_of, register
 from pullback.page_files import is_of_saved_model
@@ -38,6 +38,10 @@ SOURCES = (".py", ".so")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
+# This process imports TensorFlow and runs nothing with it. A fork of it serves each version of the ops, and is ready
+# in about a second; a new interpreter takes several. The versions share the listener: the old one serves until the
+# new one does, and then finishes its requests. A version that ends frees all its memory. In one process, TensorFlow
+# would keep the traces and the registered gradients of all versions.
 class Version:
     """A fork of this process, which serves the ops as they are now."""
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from app.errors import Overloaded, wrong
-from app.execution.check_messages import Began, Done, Found, Left, Planned, Ready, read
+from app.processes.messages import Began, Done, Found, Left, Planned, Ready, read
 from pullback.gradcheck.verdict import Finding, Subject, worst_of
 
 WORST = worst_of((0, 1), 1.0, 2.0, 3.0, error_bar=math.inf, dtype="float32")

@@ -8,9 +8,9 @@ from socket import socket
 
 from uvicorn.config import STARTUP_FAILURE
 
+from app.children.fork_server import start_as_copy
 from app.errors import CannotStart
 from app.execution.assembly import registered
-from app.execution.fork_server import start_as_copy
 from app.http.server import GracefulServer
 from app.main import create_app
 from app.runtime.cores import share_cores

@@ -17,16 +17,16 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message
 
+from app.children.checks import come_last, need_unchanged
+from app.children.fork_server import start_as_copy
 from app.errors import CannotStart, InternalError, Overloaded
-from app.execution.check_child import come_last, need_unchanged
-from app.execution.check_messages import Done, Head, Piece, Progress, Ready, Setup
-from app.execution.check_steps import FOLLOWER, Follower
-from app.execution.fork_server import start_as_copy
 from app.http.request import OF_JOB, OF_KEY
 from app.kept.job_records import Claim
 from app.main import create_app
+from app.processes.forks import BROKEN
+from app.processes.messages import Done, Head, Piece, Progress, Ready, Setup
+from app.processes.steps import FOLLOWER, Follower
 from app.runtime.cores import share_cores
-from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
 from app.telemetry.accounts import Account, Usage
 from app.telemetry.line_writer import STDERR, STDOUT
@@ -39,6 +39,7 @@ PROGRESS_S = 0.05
 OF_THE_CONNECTION = (b"connection", b"content-length", b"x-request-id")
 
 
+# It is the whole application without a socket, so that the answer is that of the service.
 def run_jobs(connection: Connection, journal: int) -> NoReturn:
     """Answer the requests that come on ``connection`` after the ``Setup``, and exit this process when it closes.
 

@@ -16,13 +16,14 @@ from typing import NoReturn
 
 from app.errors import CannotStart, DeadlinePassed, InternalError, Overloaded, PullbackError
 from app.execution.assembly import COLLECTED, build, registered, registry_of
-from app.execution.check_messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
-from app.execution.check_steps import CheckerInService, OpChecks
 from app.execution.engine import Engine
-from app.execution.provenance import is_code
+from app.execution.scheduler import CheckerInService
 from app.gradcheck.report import Step
+from app.processes.forks import BROKEN
+from app.processes.messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
+from app.processes.provenance import is_code
+from app.processes.steps import OpChecks
 from app.runtime.cores import share_cores
-from app.runtime.forks import BROKEN
 from app.runtime.journal import JOURNAL
 from app.runtime.source_lines import is_raised_by_author
 from app.telemetry.line_writer import STDERR
