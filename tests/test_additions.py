@@ -1,7 +1,8 @@
-"""What it takes to add something to the service: in a copy of `app`, each addition edits a few files, and works.
+"""What it takes to add something to the service, or to remove it: in a copy, that edits few files, and the rest works.
 
 All additions are made in one copy, and one process serves them. An addition is a row of ``ADDITIONS``: the edits, the
-most files that they may touch, the settings of the process, and what a caller then sees.
+most files that they may touch, the settings of the process, and what a caller then sees. All of ``REMOVALS`` are made
+in another copy: a feature is its folder and a line or two.
 """
 
 import re
@@ -9,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -170,19 +172,62 @@ class HvAnswer(HvpAnswer):
 }
 
 
-@pytest.fixture(scope="module")
-def extended() -> Iterator[Service]:
-    """A service of a copy of the code with all additions."""
+@dataclass(frozen=True)
+class Removal:
+    """What is deleted, the lines that name it, as patterns by file, and a path that only it answers."""
+
+    deleted: tuple[str, ...]
+    lines: tuple[tuple[str, str], ...]
+    path: str
+
+    def apply(self, folder: Path) -> None:
+        for path, line in self.lines:
+            Edit(path, line, "", replaces=True).apply(folder)
+        for path in self.deleted:
+            subprocess.run(["rm", "-r", folder / path], check=True)
+
+
+REMOVALS = (
+    Removal(("app/routes/mcp",), (("app/settings.py", '    "mcp": .*'),), "/mcp"),
+    Removal(("app/routes/tesseract",), (("app/settings.py", '    "tesseract": .*'),), "/tesseract/square/health"),
+    Removal(
+        ("app/routes/native/explorer.py", "app/explorer"),
+        (
+            ("app/main.py", r"from app\.routes\.native\.explorer import explorer"),
+            ("app/main.py", r"    app\.include_router\(explorer\(\)\)"),
+        ),
+        "/explore",
+    ),
+)
+OTHERS = (
+    "/docs",
+    "/openapi.json",
+    "/v1/ops",
+    "/v1/ops/square",
+    "/metrics",
+    "/health/ready",
+    "/v2/models/square",
+    "/Info",
+)
+# Every module can be imported: none names what is gone.
+IMPORT_ALL = """
+import importlib, pkgutil, app
+for found in pkgutil.walk_packages(app.__path__, "app."):
+    if not found.name.endswith("__main__") and found.name != "app.telemetry.spans":
+        importlib.import_module(found.name)
+"""
+
+
+@contextmanager
+def served_copy(*edits: Edit | Removal, **settings: str) -> Generator[tuple[Service, Path]]:
+    """Serve a copy of the code with these edits."""
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as log:
         folder = Path(place)
         for name in ("app", "ops", "pullback"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "build").symlink_to(ROOT / "build")
-        settings: dict[str, str] = {}
-        for addition in ADDITIONS.values():
-            settings |= addition.settings
-            for edit in addition.edits:
-                edit.apply(folder)
+        for edit in edits:
+            edit.apply(folder)
         process = subprocess.Popen(
             [sys.executable, "-m", "app"],
             cwd=folder,
@@ -193,9 +238,18 @@ def extended() -> Iterator[Service]:
         )
         one = Service(process, log)
         try:
-            yield one.wait_until_ready()
+            yield one.wait_until_ready(), folder
         finally:
             one.close()
+
+
+@pytest.fixture(scope="module")
+def extended() -> Iterator[Service]:
+    """A service of a copy of the code with all additions."""
+    edits = [edit for addition in ADDITIONS.values() for edit in addition.edits]
+    settings = {name: value for addition in ADDITIONS.values() for name, value in addition.settings.items()}
+    with served_copy(*edits, **settings) as (service, _):
+        yield service
 
 
 @pytest.mark.parametrize("what", ADDITIONS)
@@ -213,3 +267,13 @@ def test_an_addition_works(extended: Service, what: str) -> None:
 def test_the_service_is_the_copy_and_knows_its_settings(extended: Service) -> None:
     assert Path(f"/proc/{extended.process.pid}/cwd").resolve() != ROOT
     assert "is not a setting" not in extended.log()
+
+
+def test_what_is_removed_leaves_the_rest_as_it_was() -> None:
+    with served_copy(*REMOVALS) as (service, folder), service.client() as client:
+        assert [client.get(each.path).status_code for each in REMOVALS] == [404] * len(REMOVALS)
+        assert [path for path in OTHERS if client.get(path).status_code != 200] == []
+        for operation, more in {"forward": {}, "vjp": {}, "hvp": {"vectors": {"x": [1, 0]}}, "check": {}}.items():
+            answer = client.post(f"/v1/ops/square/{operation}", json={"inputs": {"x": [3, 4]}} | more)
+            assert answer.status_code == 200, answer.text
+        subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=folder, env=environment(), check=True)
