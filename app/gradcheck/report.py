@@ -10,7 +10,6 @@ import numpy as np
 
 from app.autodiff.binding import Decode, bind_attrs
 from app.autodiff.derived import variant_of
-from app.autodiff.variants import is_in_examples, label, variants
 from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck import choices
 from app.gradcheck.causes import changes, failure, merge, shares, verdict_on_op
@@ -27,7 +26,7 @@ from app.gradcheck.checks import (
 from app.gradcheck.claims import need_own_claim
 from app.gradcheck.options import Options
 from app.gradcheck.target import Target
-from app.gradcheck.widening import widened
+from app.gradcheck.widening import is_in_examples, label, variants, widened
 from app.runtime.cancellation import Checkpoint
 from app.tensors.json import dtypes_of
 from ops import Op

@@ -12,8 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 
 from pullback.ops._models import Fields, named, slots
 from pullback.ops._parameters import Parameter
-from pullback.ops._saved_functions import Functions
-from pullback.ops._saved_gradients import MODEL, gradients_of
+from pullback.ops._saved_functions import MODEL, Functions, gradients_of
 from pullback.ops._saved_ops import CALLS, RESOURCE, NotEmitted, Variable
 from pullback.ops._slots import Input, Output
 from pullback.page_files import SAVED_MODEL
