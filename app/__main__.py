@@ -32,7 +32,7 @@ from app.http.first_request import first_request
 from app.http.key_file import KeyFileCopy
 from app.http.listener import UNIX, identity_of, listen, open_standard_files, release, url_of
 from app.http.server import OneServer, allow_connections
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 from app.runtime.threads import LEAST, usable_threads
 from app.settings import Settings
 from app.telemetry.line_writer import STDERR, STDOUT, print_errors

@@ -21,7 +21,7 @@ from app.execution.scheduler import CheckerInService
 from app.gradcheck.report import Step
 from app.processes.forks import BROKEN
 from app.processes.messages import Began, Done, Found, Left, Message, Order, Planned, Ready, Setup
-from app.processes.provenance import is_code
+from app.processes.sources import is_code
 from app.processes.steps import OpChecks
 from app.runtime.cores import share_cores
 from app.runtime.journal import JOURNAL

@@ -20,7 +20,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from app.children.worker import CHANGED, Serve, Worker
 from app.processes.forks import STOPS, ending_of
-from app.processes.provenance import DISTRIBUTION, Sources
+from app.processes.sources import DISTRIBUTION, Sources
 
 TICK_S, RECHECK_S = 0.25, 5.0
 # The longest pause before another attempt when replacements die before they serve.

@@ -14,7 +14,7 @@ from uvicorn import Config
 
 from app.http.server import GracefulServer
 from app.processes.forks import start_copy
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 
 Serve: TypeAlias = Callable[[GracefulServer], int]
 """A function that serves until a signal, and returns the exit code."""

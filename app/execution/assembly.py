@@ -17,7 +17,7 @@ from app.execution.engine import Engine
 from app.execution.lifecycle import Lifecycle, drain_on_term
 from app.execution.quarantine import crashes_of, quarantine
 from app.execution.scheduler import Scheduler
-from app.execution.verdicts import Verdicts
+from app.execution.verdicts import Provenance, Verdicts
 from app.execution.warmup import warm_up
 from app.execution.watchdog import watchdog
 from app.graphs.installed import ENDING, with_graphs
@@ -28,7 +28,7 @@ from app.kept.parameters import ParameterSets
 from app.processes.check_process import ForkServer
 from app.processes.messages import Setup
 from app.processes.pool import CheckLimiter, CheckPool, Forks
-from app.processes.provenance import Provenance, Sources
+from app.processes.sources import Sources
 from app.runtime import cancellation, python_functions, tensor_prints
 from app.runtime.devices import default_device, devices, share_gpus
 from app.runtime.doctor import why_no_gpu

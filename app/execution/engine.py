@@ -15,7 +15,7 @@ from app.execution.calls import Call, CheckRun, Portioned, with_time_to_answer
 from app.execution.lifecycle import Lifecycle
 from app.execution.scheduler import CheckerInService, Scheduler
 from app.execution.tickets import STUCK_S
-from app.execution.verdicts import Verdicts
+from app.execution.verdicts import Provenance, Verdicts
 from app.gradcheck.job import Job
 from app.gradcheck.report import Report
 from app.graphs.document import PREFIX
@@ -25,7 +25,6 @@ from app.kept.parameters import ParameterSets
 from app.processes.checker import CheckerInProcesses
 from app.processes.messages import Setup
 from app.processes.pool import CheckLimiter, CheckPool, Forks
-from app.processes.provenance import Provenance
 from app.processes.steps import Checker, Limits, OpChecks, note_progress
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry

@@ -9,7 +9,7 @@ from typing import TypeAlias, get_args
 
 from app.errors import Entry, PullbackError
 from app.gradcheck.job import Job
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 from app.processes.steps import Limits
 from app.settings import Settings
 from pullback.findings import Check, Place, Worst

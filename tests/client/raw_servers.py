@@ -21,7 +21,7 @@ class RawServer:
     def __init__(self, *pieces: bytes, pause_s: float = 0.0, answers: int | None = None) -> None:
         self.pieces, self.pause_s, self.answers = pieces, pause_s, answers
         self.heads: list[bytes] = []
-        self.connections = 0
+        self.connections = self.closed = 0
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -61,10 +61,10 @@ class RawServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
             self._open.append(connection)
             self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
             self._threads[-1].start()
-            self.connections += 1
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -73,10 +73,11 @@ class RawServer:
             while head := self._request(connection):
                 self.heads.append(head)
                 if self.answers is not None and answered >= self.answers:
-                    return
+                    break
                 answered += 1
                 if not self._send(connection, self.pieces):
-                    return
+                    break
+        self.closed += 1
 
     def _send(self, connection: socket.socket, pieces: Iterable[bytes]) -> bool:
         for piece in pieces:

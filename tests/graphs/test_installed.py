@@ -8,7 +8,7 @@ import pytest
 
 from app.autodiff.admission import admit
 from app.graphs.installed import with_graphs
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 from ops import Registry
 from tests.ops.cases import REGISTRY, Case, answer
 

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 from ops import RegistryError, pages_of, register
 from pullback.cli.pages import pages_at
 from pullback.errors import BadArgument

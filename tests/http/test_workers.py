@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.processes import provenance
-from app.processes.provenance import Sources
+from app.processes import sources
+from app.processes.sources import Sources
 from pullback.keys import line_for
 from tests.conftest import ROOT, Service
 from tests.http.native_client import ask
@@ -291,7 +291,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a library of its page": lambda folder: (folder / "build" / "page.so").write_text("b"),
     "a table": lambda folder: (folder / "table.npy").write_text("b"),
     "a link that leads elsewhere": lambda folder: relink(folder / "link.py", folder / "_helper.py"),
-    "a large file": lambda folder: os.truncate(folder / "large.npy", provenance.MAX_CONTENT + 2),
+    "a large file": lambda folder: os.truncate(folder / "large.npy", sources.MAX_CONTENT + 2),
 }
 NO_CHANGES: dict[str, Callable[[Path], object]] = {
     "none": lambda folder: None,
@@ -320,7 +320,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "_helper.py").write_text("different")
     (tmp_path / "link.py").symlink_to(tmp_path / "page.py")
     (tmp_path / "large.npy").touch()
-    os.truncate(tmp_path / "large.npy", provenance.MAX_CONTENT + 1)
+    os.truncate(tmp_path / "large.npy", sources.MAX_CONTENT + 1)
     return tmp_path
 
 
@@ -343,7 +343,7 @@ def test_what_is_no_change_is_not_found(folder, change):
 def test_the_code_the_libraries_and_the_packages_are_among_the_files(tmp_path, monkeypatch):
     (package := tmp_path / "some-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = provenance.digests(())
+    found = sources.digests(())
     own = {str(ROOT / name) for name in ("app/main.py", "ops/square.py", "pullback/ops/_op.py", "build/relu.so")}
     assert own <= found.keys()
     before = Sources(())
@@ -357,7 +357,7 @@ def test_a_library_counts_if_its_page_is_served(tmp_path, monkeypatch):
     (folder := tmp_path / "my_ops").mkdir()
     (folder / "page.py").touch()
     (build := tmp_path / "build").mkdir()
-    monkeypatch.setattr(provenance, "SERVICE", tmp_path)
+    monkeypatch.setattr(sources, "SERVICE", tmp_path)
     before = Sources([folder])
     (build / "other.so").touch()
     assert before.changed() == []

@@ -15,7 +15,7 @@ from app.processes.check_process import ForkServer
 from app.processes.checker import CheckerInProcesses
 from app.processes.messages import Setup
 from app.processes.pool import CheckPool
-from app.processes.provenance import Sources
+from app.processes.sources import Sources
 from app.processes.steps import Limits, OpChecks
 from app.settings import Settings
 from ops.square import OP
