@@ -1,8 +1,8 @@
 """Natural batching: evaluations that arrive while another runs share one TensorFlow call where they may.
 
 Here it is decided which short evaluations share a call, and where it runs. Those of one turn of the event loop are
-divided into calls. A call that is known to be brief runs on the event loop. The others run on the scheduler's thread;
-while one runs there, evaluations that may share the next one gather.
+divided into batches. A batch that is known to be brief runs on the event loop. The others run on the scheduler's
+thread; while one runs there, evaluations that may share the next one gather.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.packing import Packing
 from app.errors import too_late
-from app.execution.lines import PATIENCE_S, AMember, Call, Group, Lines, fail, fitting
+from app.execution.lines import PATIENCE_S, AMember, Batch, Group, Lines, fail, fitting
 from app.execution.scheduler import Scheduler
 from app.execution.tickets import Queue
 from app.runtime import modes
@@ -106,9 +106,9 @@ class Alike:
     batch_key: Hashable
     packing: Packing = field(compare=False)
 
-    def call(self, members: Sequence[WaitingEvaluation]) -> "EvaluationCall":
-        """Return the call of these evaluations."""
-        return EvaluationCall(self, members)
+    def batch(self, members: Sequence[WaitingEvaluation]) -> "EvaluationBatch":
+        """Return the batch of these evaluations."""
+        return EvaluationBatch(self, members)
 
     def fail(self, member: WaitingEvaluation, error: BaseException) -> None:
         """Let the caller of an evaluation get its own error, or else this one."""
@@ -117,8 +117,8 @@ class Alike:
 
 
 @dataclass(eq=False)
-class EvaluationCall(Call[WaitingEvaluation]):
-    """The call of evaluations with one ``Evaluation.batch_key``."""
+class EvaluationBatch(Batch[WaitingEvaluation]):
+    """The batch of evaluations with one ``Evaluation.batch_key``."""
 
     def run(self) -> None:
         """Run the evaluations whose callers wait, together or one by one, and count them; raises ``NotTraced``."""
@@ -161,10 +161,10 @@ class Batches:
     """The short evaluations of a process; everything but the calls on the thread runs on the event loop."""
 
     def __init__(self, scheduler: Scheduler, waiting: int) -> None:
-        """Run calls on ``scheduler``; at most ``waiting`` evaluations may wait for its thread."""
+        """Run batches on ``scheduler``; at most ``waiting`` evaluations may wait for its thread."""
         self._scheduler = scheduler
         self._arrived: dict[Group[Any], list[Any]] = {}
-        self._ready, self._is_scheduled = deque[Call[Any]](), False
+        self._ready, self._is_scheduled = deque[Batch[Any]](), False
         self._lines = Lines(scheduler, waiting, self._note)
 
     @property
@@ -244,7 +244,7 @@ class Batches:
         self._arrived.setdefault(group, []).append(member)
 
     def begin(self) -> None:
-        """Divide the members that have come into calls; run those that are brief, as long as a turn may last."""
+        """Divide the members that have come into batches; run those that are brief, as long as a turn may last."""
         self._is_scheduled, until = False, time.perf_counter() + INLINE_S
         if not self._ready:
             arrived, self._arrived = self._arrived, {}
@@ -252,7 +252,7 @@ class Batches:
                 try:
                     self._divide(group, members)
                 except Exception as error:
-                    logger.exception("evaluations cannot be divided into calls")
+                    logger.exception("evaluations cannot be divided into batches")
                     fail(group, members, error)
         while self._ready:
             self._run_ready(self._ready.popleft())
@@ -268,7 +268,7 @@ class Batches:
             loop.call_soon(loop.call_soon, self.begin)
 
     def _divide(self, group: Group[Any], members: Sequence[Any]) -> None:
-        """Divide members into calls of lengths that are known to be brief, and those that take the thread.
+        """Divide members into batches of lengths that are known to be brief, and those that take the thread.
 
         If the best length is not known to be brief, the members that fill it take the thread, which times it.
         """
@@ -276,7 +276,7 @@ class Batches:
         is_brief, most = packing.runs_inline.get, packing.most
         best = packing.length_for(min(units, most))
         if is_brief(best) and units <= most:
-            self._ready.append(group.call(members))
+            self._ready.append(group.batch(members))
             return
         rest = deque(members)
         if not is_brief(best):
@@ -284,7 +284,7 @@ class Batches:
             self._lines.put(group, fitting(rest, best if most else units))
         while rest:
             if rest[0].units <= most:
-                self._ready.append(group.call(fitting(rest, most)))
+                self._ready.append(group.batch(fitting(rest, most)))
             else:
                 self._lines.put(group, [rest.popleft()])
 
@@ -304,18 +304,18 @@ class Batches:
             if ended - began > INLINE_S:
                 Batches._note(*evaluation.packed, ended - began)
 
-    def _run_ready(self, call: Call[Any]) -> None:
-        """Run a call on the event loop."""
+    def _run_ready(self, batch: Batch[Any]) -> None:
+        """Run a batch on the event loop."""
         try:
-            call.run()
+            batch.run()
         except NotTraced:  # its trace has been displaced
-            self._lines.put(call.group, call.members)
+            self._lines.put(batch.group, batch.members)
         except BaseException as error:  # noqa: BLE001 - it goes to the members
-            fail(call.group, call.members, error)
+            fail(batch.group, batch.members, error)
         else:
-            if call.seconds > INLINE_S:
-                self._note(call.group.packing, call.units, call.seconds)
-            call.finish()
+            if batch.seconds > INLINE_S:
+                self._note(batch.group.packing, batch.units, batch.seconds)
+            batch.finish()
 
     @staticmethod
     def _note(packing: Packing, units: int, seconds: float) -> None:

@@ -24,8 +24,8 @@ from app.runtime.traces import NotTraced
 PATIENCE_S = 1.0
 logger = logging.getLogger("pullback")
 
-# A turn of the thread ends after this time, or this many calls; further calls wait for the next turn.
-TURN_S, CALLS = 2e-3, 32
+# A turn of the thread ends after this time, or this many batches; further ones wait for the next turn.
+TURN_S, BATCHES = 2e-3, 32
 
 
 class Member(Protocol):
@@ -59,8 +59,8 @@ class Group(Protocol[AMember]):
     @property
     def packing(self) -> Packing: ...  # noqa: D102
 
-    def call(self, members: Sequence[AMember]) -> "Call[AMember]":
-        """Return the call of these members."""
+    def batch(self, members: Sequence[AMember]) -> "Batch[AMember]":
+        """Return the batch of these members."""
         ...
 
     def fail(self, member: AMember, error: BaseException) -> None:
@@ -69,8 +69,8 @@ class Group(Protocol[AMember]):
 
 
 @dataclass(eq=False)
-class Call(ABC, Generic[AMember]):
-    """One TensorFlow call for members of a group; it took ``seconds``, 0 if that says nothing about other calls."""
+class Batch(ABC, Generic[AMember]):
+    """Members of a group for one TensorFlow call; it took ``seconds``, 0 if that says nothing about other calls."""
 
     group: Group[AMember]
     members: Sequence[AMember]
@@ -92,37 +92,37 @@ class Call(ABC, Generic[AMember]):
 
 @dataclass(eq=False)
 class _Turn:
-    """Calls that run in one turn of the thread: those before ``done`` have run, or have ``failed``."""
+    """Batches that run in one turn of the thread: those before ``done`` have run, or have ``failed``."""
 
-    calls: Sequence[Call[Any]]
+    batches: Sequence[Batch[Any]]
     done: int = 0
-    failed: dict[Call[Any], BaseException] = field(default_factory=dict[Call[Any], BaseException])
+    failed: dict[Batch[Any], BaseException] = field(default_factory=dict[Batch[Any], BaseException])
     ticket: Ticket | None = None
     timer: asyncio.TimerHandle | None = None
 
     @property
     def first(self) -> Member:
         """The first member, which is whose turn it is."""
-        return self.calls[0].members[0]
+        return self.batches[0].members[0]
 
     @property
     def members(self) -> Iterable[Member]:
-        """The members of all calls."""
-        return chain.from_iterable(call.members for call in self.calls)
+        """The members of all batches."""
+        return chain.from_iterable(batch.members for batch in self.batches)
 
     def work(self, checkpoint: Checkpoint) -> None:
-        """Run the calls, at least one, while there is time; raises ``NotTraced``, and what ``checkpoint`` raises."""
+        """Run the batches, at least one, while there is time; raises ``NotTraced``, and what ``checkpoint`` raises."""
         until = time.perf_counter() + TURN_S
-        while self.done < len(self.calls):
+        while self.done < len(self.batches):
             checkpoint()
-            call = self.calls[self.done]
-            if not all(member.is_done for member in call.members):
+            batch = self.batches[self.done]
+            if not all(member.is_done for member in batch.members):
                 try:
-                    call.run()
+                    batch.run()
                 except NotTraced:
                     raise
                 except BaseException as error:  # noqa: BLE001 - it goes to the members
-                    self.failed[call] = error
+                    self.failed[batch] = error
             self.done += 1
             if time.perf_counter() > until:
                 return
@@ -138,16 +138,16 @@ class _Line:
 
     def take(self) -> _Turn:
         """Take the members of the next turn: those of one call, or one call for each where they cannot share any."""
-        most, calls = self.group.packing.most, list[Call[Any]]()
-        while self.waiting and len(calls) < (CALLS if most == 1 else 1):
+        most, batches = self.group.packing.most, list[Batch[Any]]()
+        while self.waiting and len(batches) < (BATCHES if most == 1 else 1):
             # A member with an early deadline does not end the call of others.
             until = self.waiting[0].latest + PATIENCE_S
-            calls.append(self.group.call(fitting(self.waiting, most, until)))
-        return _Turn(calls)
+            batches.append(self.group.batch(fitting(self.waiting, most, until)))
+        return _Turn(batches)
 
 
 class Lines:
-    """The lines of a process; everything but the calls runs on the event loop."""
+    """The lines of a process; everything but the batches runs on the event loop."""
 
     def __init__(self, scheduler: Scheduler, places: int, note: Callable[[Packing, int, float], None]) -> None:
         """Start with none. ``note`` gets the packing, the units and the seconds of each call."""
@@ -224,10 +224,10 @@ class Lines:
         if turn.timer is not None:
             turn.timer.cancel()
         turn.ticket = turn.timer = None  # they refer to the turn: a cycle would keep its tensors
-        taken, done, rest = [*turn.members], turn.calls[: turn.done], turn.calls[turn.done :]
+        taken, done, rest = [*turn.members], turn.batches[: turn.done], turn.batches[turn.done :]
         if failure is None:
-            line.waiting.extendleft(member for call in reversed(rest) for member in reversed(call.members))
-            taken = [member for call in done for member in call.members]
+            line.waiting.extendleft(member for batch in reversed(rest) for member in reversed(batch.members))
+            taken = [member for batch in done for member in batch.members]
         try:
             self._give_results(turn, done)
         except Exception:
@@ -236,14 +236,14 @@ class Lines:
         self._end(line, taken, failure or too_late())
         self._begin_soon(line)
 
-    def _give_results(self, turn: _Turn, calls: Iterable[Call[Any]]) -> None:
-        for call in calls:
-            if call in turn.failed:
-                fail(call.group, call.members, turn.failed[call])
+    def _give_results(self, turn: _Turn, batches: Iterable[Batch[Any]]) -> None:
+        for batch in batches:
+            if batch in turn.failed:
+                fail(batch.group, batch.members, turn.failed[batch])
                 continue
-            if call.seconds:
-                self._note(call.group.packing, call.units, call.seconds)
-            call.finish()
+            if batch.seconds:
+                self._note(batch.group.packing, batch.units, batch.seconds)
+            batch.finish()
 
     def _end(self, line: _Line, members: Iterable[Any], error: BaseException) -> None:
         """Give back the places of members, and an error to those without a result."""

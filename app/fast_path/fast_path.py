@@ -28,8 +28,8 @@ from app.errors import Unprocessable
 from app.execution.engine import Engine
 from app.fast_path.cache import TemplateCache, Unknown, size_of
 from app.fast_path.candidates import Candidate, TemplateMaker
-from app.fast_path.parts import Part, TemplateGroup
 from app.fast_path.pending import Pending, PendingRequest
+from app.fast_path.template_batches import TemplateBatch, TemplateGroup
 from app.fast_path.templates import Template
 from app.http.access_log import CLIENT_GONE, AccessLog
 from app.http.body import Budget
@@ -168,47 +168,47 @@ class FastPath:
         request.read_s = time.perf_counter() - began
         return True
 
-    def send(self, part: Part) -> None:
-        """Send the responses of a part that has been computed, and count them."""
+    def send(self, batch: TemplateBatch) -> None:
+        """Send the responses of a batch that has been computed, and count them."""
         try:
             if self._lifecycle.draining:
                 # Its responses have another header.
-                self._return_all(part.members)
+                self._return_all(batch.members)
                 return
             began, read_s = time.perf_counter(), 0.0
             arrivals: list[float] = []
             shares: list[Share] = []
-            for requests in part.batch.values():
+            for requests in batch.by_template.values():
                 for request in requests:
                     # What came before the call was waiting, but for the reading.
                     arrivals.append(request.arrived + request.read_s)
                     read_s += request.read_s
                     if self._keys is not None:
                         shares.append((request.account, request.units))
-            first = next(iter(part.batch))
-            first.counters.batched(arrivals, part.began, part.computed, self._traced(part), shares)
-            for (template, alike), bodies in zip(part.batch.items(), part.bodies, strict=True):
+            first = next(iter(batch.by_template))
+            first.counters.batched(arrivals, batch.began, batch.computed, self._traced(batch), shares)
+            for (template, alike), bodies in zip(batch.by_template.items(), batch.bodies, strict=True):
                 self._respond(template, alike, bodies)
             first.parse_counters.seconds["parse"] += read_s
-            written_s = part.ended - part.computed + time.perf_counter() - began
+            written_s = batch.ended - batch.computed + time.perf_counter() - began
             first.counters.seconds["serialise"] += written_s
         except Exception:
             logger.exception("the fast path failed, and leaves its requests to the general path")
-            self._return_all(part.members)
+            self._return_all(batch.members)
 
-    def _traced(self, part: Part) -> list[StageTimes | None]:
-        """Begin to trace the requests of a part, in their order; return their times, none if nothing is traced."""
+    def _traced(self, batch: TemplateBatch) -> list[StageTimes | None]:
+        """Begin to trace the requests of a batch, in their order; return their times, none if nothing is traced."""
         tracing = self._log.tracing
         if tracing is None:
             return []
-        requests, bodies = chain.from_iterable(part.batch.values()), chain.from_iterable(part.bodies)
+        requests, bodies = chain.from_iterable(batch.by_template.values()), chain.from_iterable(batch.bodies)
         members: list[StageTimes | None] = []
         for request, body in zip(requests, bodies, strict=True):
             is_answered = not request.is_done and body is not None
             times = request.times = tracing.begin(request) if is_answered else None
             if times is not None:
                 times.add("parse", request.arrived, request.arrived + request.read_s)
-                times.add("serialise", part.computed, part.ended)
+                times.add("serialise", batch.computed, batch.ended)
             members.append(times)
         return members
 

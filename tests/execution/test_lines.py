@@ -10,7 +10,7 @@ import numpy as np
 
 from app.autodiff import derivatives
 from app.errors import Overloaded
-from app.execution.lines import TURN_S, Call, Lines
+from app.execution.lines import TURN_S, Batch, Lines
 from app.execution.scheduler import Scheduler
 from tests.autodiff.elementwise_calls import REGISTRY, point
 from tests.patience import PATIENCE_S
@@ -36,7 +36,7 @@ class Number:
         return self.future.done()
 
 
-class Slow(Call[Number]):
+class Slow(Batch[Number]):
     """A call that takes a whole turn."""
 
     def run(self) -> None:
@@ -52,7 +52,7 @@ class Numbers:
 
     packing, _ = derivatives.forward(point(REGISTRY["flatten"], np.ones(2), "float32", "graph")).packed
 
-    def call(self, members: Sequence[Number]) -> Slow:
+    def batch(self, members: Sequence[Number]) -> Slow:
         return Slow(self, members)
 
     def fail(self, member: Number, error: BaseException) -> None:

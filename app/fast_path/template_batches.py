@@ -1,4 +1,4 @@
-"""Parts: requests that are computed in one call, and their responses."""
+"""Batches of requests with templates: they are computed in one call, with the bodies of their responses."""
 
 import time
 from collections.abc import Hashable, Sequence
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from app.autodiff.packing import Packing
-from app.execution.lines import Call
+from app.execution.lines import Batch
 from app.fast_path.pending import PendingRequest
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import Columns, Template
 
-Batch: TypeAlias = dict[Template, list[PendingRequest]]
-"""The requests of a call by their templates."""
+ByTemplate: TypeAlias = dict[Template, list[PendingRequest]]
+"""The requests of a batch by their templates."""
 
 
 class Answerer(Protocol):
     """The fast path."""
 
-    def send(self, part: "Part") -> None:
-        """Send the responses of a part that has been computed."""
+    def send(self, batch: "TemplateBatch") -> None:
+        """Send the responses of a batch that has been computed."""
         ...
 
     def leave(self, request: PendingRequest) -> None:
@@ -40,9 +40,9 @@ class TemplateGroup(NamedTuple):
         """How the requests share a call."""
         return self.shared_call.packing
 
-    def call(self, members: Sequence[PendingRequest]) -> "Part":
-        """Return the call of these requests."""
-        return Part(self, members, self.shared_call, self.answerer)
+    def batch(self, members: Sequence[PendingRequest]) -> "TemplateBatch":
+        """Return the batch of these requests."""
+        return TemplateBatch(self, members, self.shared_call, self.answerer)
 
     def fail(self, member: PendingRequest, error: BaseException) -> None:
         """Leave a request to the general path, which reports the error."""
@@ -54,16 +54,16 @@ class TemplateGroup(NamedTuple):
 
 
 @dataclass(eq=False)
-class Part(Call[PendingRequest]):
+class TemplateBatch(Batch[PendingRequest]):
     """Requests of one call.
 
-    Once it is ``computed``, ``bodies`` has those of the responses for each template of ``batch``, ``None`` for a
+    Once it is ``computed``, ``bodies`` has those of the responses for each template of ``by_template``, ``None`` for a
     response of another layout. The times are those of ``time.perf_counter``.
     """
 
     shared_call: SharedCall
     answerer: Answerer
-    batch: Batch = field(init=False)
+    by_template: ByTemplate = field(init=False)
     bodies: list[list[bytes | None]] = field(init=False)
     began: float = 0.0
     computed: float = 0.0
@@ -72,18 +72,18 @@ class Part(Call[PendingRequest]):
     def run(self) -> None:
         """Compute and write the responses; raises ``NotTraced``, ``NotPackable``, and whatever TensorFlow raises."""
         self.began = time.perf_counter()
-        self.batch, self.bodies = {}, []
+        self.by_template, self.bodies = {}, []
         for request in self.members:
-            self.batch.setdefault(request.template, []).append(request)
+            self.by_template.setdefault(request.template, []).append(request)
         call, columns, units = self.shared_call, list[Columns](), 0
-        for template, alike in self.batch.items():
+        for template, alike in self.by_template.items():
             units += template.size * len(alike)
             for request in alike:
                 columns.append(request.columns)
         results, start = call.run(columns, units, self.members[0].template.shapes), 0
         self.computed = time.perf_counter()
         self.seconds = self.computed - self.began
-        for template, alike in self.batch.items():
+        for template, alike in self.by_template.items():
             shape = len(alike), template.size
             self.bodies.append(template.response.bodies(call.rows(results, template.response.keys, start, shape)))
             start += len(alike) * template.size
