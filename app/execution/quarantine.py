@@ -91,7 +91,7 @@ class CrashFolder:
             own = f"{name.removesuffix(NEW)}{ENDED}"
             os.rename(name, own)
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
-            JOURNAL.keep_in(descriptor, journal.op_name, THREADS)
+            JOURNAL.keep_in(descriptor, THREADS, in_full=False)
         except OSError:
             os.close(descriptor)
             with suppress(OSError):

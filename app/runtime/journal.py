@@ -4,9 +4,9 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from ops import Array, Mode
 
@@ -32,21 +32,6 @@ class Describable(Protocol):
         ...
 
 
-Text: TypeAlias = Callable[[Describable, Mode, Sequence[Array]], bytes]
-"""Returns what is kept of an evaluation."""
-
-
-def in_full(program: Describable, mode: Mode, leaves: Sequence[Array]) -> bytes:
-    """Return the mode and the leaves of an evaluation; this takes a few microseconds."""
-    return f"mode {mode} at {program.describe(leaves)}".encode()
-
-
-def op_name(program: Describable, mode: Mode, leaves: Sequence[Array]) -> bytes:
-    """Return the name of the op; this takes no time that a request would notice."""
-    del mode, leaves
-    return program.op_name
-
-
 class Noted(NamedTuple):
     """What a thread has kept: its identifier, whether the evaluation is in progress, and its text."""
 
@@ -68,15 +53,16 @@ class Journal:
     def __init__(self) -> None:
         """Start without a memory."""
         self._memory: mmap.mmap | None = None
-        self._text, self._threads, self._taken = in_full, 1, 0
+        self._is_full, self._threads, self._taken = True, 1, 0
         self._thread, self._lock = _Thread(), threading.Lock()
 
-    def keep_in(self, descriptor: int, text: Text = in_full, threads: int = 1) -> None:
-        """Keep what ``text`` returns of every further evaluation in a file, which must have ``threads * SIZE`` bytes.
+    def keep_in(self, descriptor: int, threads: int = 1, *, in_full: bool = True) -> None:
+        """Keep every further evaluation in a file, which must have ``threads * SIZE`` bytes.
 
-        The last of so many memories is that of all further threads.
+        The last of so many memories is that of all further threads. Of an evaluation, its mode and leaves are kept
+        ``in_full``, which takes a few microseconds, or the name of the op, which takes no time that a request notices.
         """
-        self._text, self._threads, self._taken, self._thread = text, threads, 0, _Thread()
+        self._is_full, self._threads, self._taken, self._thread = in_full, threads, 0, _Thread()
         self._memory = mmap.mmap(descriptor, threads * SIZE)
 
     def leave(self) -> None:
@@ -92,7 +78,9 @@ class Journal:
     def begin(self, program: Describable, mode: Mode, leaves: Sequence[Array]) -> None:
         """Keep the evaluation that begins on this thread."""
         if (memory := self._memory) is not None:
-            thread, text = self._thread, self._text(program, mode, leaves)
+            thread, text = self._thread, program.op_name
+            if self._is_full:
+                text = f"mode {mode} at {program.describe(leaves)}".encode()
             at = thread.at
             if at < 0:
                 at = self.take()

@@ -1,12 +1,16 @@
 """``pullback call``: evaluate an op or a derivative, and show arrays as text, as JSON, or in a NumPy file."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import os
+import subprocess
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, cast
+from urllib.parse import quote
 
 import numpy as np
 import typer
@@ -15,17 +19,64 @@ from rich.console import Console
 from pullback.addresses import DEFAULT_TIMEOUT
 from pullback.arrays import plain
 from pullback.cli.console import console, styled
-from pullback.cli.local_service import local_service
 from pullback.cli.names import arguments, did_you_mean
 from pullback.cli.options import Assignments, Device, Dtype, Mode, OpName, Timeout, Url, client
 from pullback.cli.output_files import OutputFile, output_files
+from pullback.cli.pages import pages_at
 from pullback.cli.values import Parameters, digest_of
 from pullback.dtypes import Array, needs_ml_dtypes
 from pullback.errors import BadArgument
 from pullback.op import OPERATIONS, OPTIONS
+from pullback.service_process import NOT_INSTALLED, command, environment, is_installed
 from pullback.sparse import parts_of
 
+# The kernel ends it, even where this process is killed.
+CODE = (
+    "import runpy, signal; from app.processes.forks import signal_at_parents_death; "
+    "signal_at_parents_death(signal.SIGKILL); runpy.run_module('app', run_name='__main__')"
+)
+# What an op computes may depend on these; the others are for a service that others use.
+INHERITED = ("PULLBACK_DEVICE", "PULLBACK_GPU_MEMORY_MB", "PULLBACK_OPS_PATH")
+
+# The largest set of parameters that this process puts.
+LOCAL_MB = "4096"
 MAX_WIDTH = 100
+
+
+@contextmanager
+def local_service(paths: Sequence[Path]) -> Generator[str]:
+    """Yield the URL of a service with the ops of the folders of these pages, by default with those of a service here.
+
+    Raises ``BadArgument`` for a path without a page, and if the service is not installed or does not start.
+    """
+    if not is_installed():
+        raise BadArgument(NOT_INSTALLED)
+    folders = dict.fromkeys(str(page.absolute().parent) for path in paths for page in pages_at(path))
+    with TemporaryDirectory() as own, open(Path(own) / "log", "w+", encoding="utf-8", errors="replace") as log:
+        settings = {"PULLBACK_HOST": f"unix:{own}/socket", "PULLBACK_WARM_UP": "0", "PULLBACK_DRAIN_S": "0"}
+        settings |= {"PULLBACK_CHECK_PROCESSES": "0", "PULLBACK_PARAMETERS_MB": LOCAL_MB}
+        if folders:
+            settings["PULLBACK_OPS_PATH"] = os.pathsep.join(folders)
+        own_names = {name for name in os.environ if name.startswith("PULLBACK_")} - {*INHERITED}
+        inherited = {name: value for name, value in environment({}).items() if name not in own_names}
+        process = subprocess.Popen(
+            command("-c", CODE),
+            env=inherited | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout
+            if not process.stdout.readline():
+                log.seek(0)
+                lines = log.read().split("\n")
+                raise BadArgument(f"the service cannot start: {' '.join(filter(None, lines[-4:]))}")
+            yield f"http+unix://{quote(own, safe='')}%2Fsocket"
+        finally:
+            process.kill()
+            process.communicate()
 
 
 class Entry(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.execution.quarantine import JOURNAL_SIZE, THREADS, CrashFolder, Death, Watch, death_of, suspects_of
-from app.runtime.journal import SIZE, Journal, op_name
+from app.runtime.journal import SIZE, Journal
 from app.runtime.refused import REFUSED
 from tests.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ def written(*names: str) -> Iterator[tuple[bytes, list[int]]]:
     journal, done, noted = Journal(), threading.Event(), threading.Barrier(len(names) + 1)
     with tempfile.TemporaryFile() as file:
         os.posix_fallocate(file.fileno(), 0, JOURNAL_SIZE)
-        journal.keep_in(file.fileno(), op_name, THREADS)
+        journal.keep_in(file.fileno(), THREADS, in_full=False)
         turns = [threading.Event() for _ in names]
 
         def compute(number: int) -> None:
