@@ -97,7 +97,7 @@ def test_a_fork_server_that_another_thread_waits_for_has_ended() -> None:
     ours, other = socket.socketpair()
     with ours, other:
         # As in ``Popen.wait`` of another thread: the system has forgotten the process, ``poll`` knows nothing yet.
-        with process._waitpid_lock:  # type: ignore[attr-defined]
+        with vars(process)["_waitpid_lock"]:
             os.waitpid(process.pid, 0)
             assert ForkServer(process, ours).has_ended
         process.wait()
