@@ -1,1 +1,1 @@
-"""What runs in a process of its own: a worker, a version of saved ops, checks, jobs; and what starts these."""
+"""Code that runs in separate processes (a worker, a version of saved ops, checks, jobs), and what starts these."""

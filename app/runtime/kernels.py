@@ -27,7 +27,7 @@ Rounding: TypeAlias = Literal[
     "of saturated",  # gradients that are 1 less a rounded result
     "of inputs",  # results are exact for inputs that are off, at best
 ]
-WRONG = frozenset(("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SelfAdjointEigV2", "SqrtGrad"))
+WRONG_IN_XLA = frozenset(("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SelfAdjointEigV2", "SqrtGrad"))
 _COMPLEX = frozenset((tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum))
 
 
@@ -213,7 +213,9 @@ def _has_sizes_of_values(nodes: Iterable[Any], arguments: Iterable[str]) -> bool
 # kernels of one or two complex matrices were compared with TensorFlow's own; the others agree or are missing.
 def refuse_wrong_kernels(graph_def: Any, owner: str) -> None:
     """Raise ``Unprocessable`` for a graph with a kernel that XLA computes wrongly for complex numbers."""
-    found = sorted({node.op for node in nodes_of(graph_def) if node.op in WRONG and node.attr["T"].type in _COMPLEX})
+    found = sorted(
+        {node.op for node in nodes_of(graph_def) if node.op in WRONG_IN_XLA and node.attr["T"].type in _COMPLEX}
+    )
     if found:
         message = f"op {owner}: XLA's kernel {found[0]} is wrong for complex numbers in TensorFlow {tf.__version__}"
         raise wrong(("mode",), message, expected="graph, eager or v1", got="xla")

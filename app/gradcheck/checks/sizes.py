@@ -33,7 +33,7 @@ from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "sizes"
-WHAT = {0: "y", 1: "dx", 2: "the second order"}
+
 CURE = "mend the op, or refuse the size in validate"
 # The sizes that are checked with care at each order.
 MAX_SUSPECTS = 6
@@ -166,7 +166,7 @@ def _finding(target: Target, subject: Subject, looks: list[_Look]) -> Finding | 
     if not known:
         return None
     agreeing, by_size = len(known) - unknown, sorted(known, key=lambda look: look.sample.point.size)
-    sentence = f"{WHAT[order]} agrees at {agreeing} sizes, from {by_size[0].sizes} to {by_size[-1].sizes}"
+    sentence = f"{NAMES[order]} agrees at {agreeing} sizes, from {by_size[0].sizes} to {by_size[-1].sizes}"
     if unknown:
         sentence += f"; inconclusive at {unknown} (kinks, jumps or no digits)"
     verdict = "pass" if agreeing else "inconclusive"
