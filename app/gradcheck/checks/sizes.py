@@ -33,7 +33,6 @@ from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
 
 NAME = "sizes"
-
 CURE = "mend the op, or refuse the size in validate"
 # The sizes that are checked with care at each order.
 MAX_SUSPECTS = 6
