@@ -28,6 +28,8 @@ Rounding: TypeAlias = Literal[
     "of inputs",  # results are exact for inputs that are off, at best
 ]
 WRONG_IN_XLA = frozenset(("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SelfAdjointEigV2", "SqrtGrad"))
+# XLA's compare numbers as bfloat16. Graphs that are made here have none of these, but a SavedModel may.
+CHOOSE_WRONGLY_IN_XLA = frozenset(("MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPool3DGradGrad"))
 _COMPLEX = frozenset((tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum))
 
 
@@ -212,10 +214,10 @@ def _has_sizes_of_values(nodes: Iterable[Any], arguments: Iterable[str]) -> bool
 # Those of gradients forget to conjugate, and the eigenvalues of a Hermitian matrix are read as complex ones. All
 # kernels of one or two complex matrices were compared with TensorFlow's own; the others agree or are missing.
 def refuse_wrong_kernels(graph_def: Any, owner: str) -> None:
-    """Raise ``Unprocessable`` for a graph with a kernel that XLA computes wrongly for complex numbers."""
-    found = sorted(
-        {node.op for node in nodes_of(graph_def) if node.op in WRONG_IN_XLA and node.attr["T"].type in _COMPLEX}
-    )
-    if found:
-        message = f"op {owner}: XLA's kernel {found[0]} is wrong for complex numbers in TensorFlow {tf.__version__}"
-        raise wrong(("mode",), message, expected="graph, eager or v1", got="xla")
+    """Raise ``Unprocessable`` for a graph with a kernel that XLA computes wrongly."""
+    for node in nodes_of(graph_def):
+        is_complex = node.op in WRONG_IN_XLA and node.attr["T"].type in _COMPLEX
+        if is_complex or node.op in CHOOSE_WRONGLY_IN_XLA:
+            which = " for complex numbers" if is_complex else ""
+            message = f"op {owner}: XLA's kernel {node.op} is wrong{which} in TensorFlow {tf.__version__}"
+            raise wrong(("mode",), message, expected="graph, eager or v1", got="xla")

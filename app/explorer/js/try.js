@@ -83,8 +83,7 @@ export class Try {
       const began = performance.now();
       const path = `/v1/ops/${encodeURIComponent(this.contract.name)}/${this.operation}`;
       const answer = await this.service.post(path, body, running.signal);
-      const took = performance.now() - began;
-      const timing = make("p", { class: "muted small" }, `in ${this.settings.dtype}, answered in ${took.toFixed(1)} ms, there and back`);
+      const timing = make("p", { class: "muted small" }, `in ${this.settings.dtype}, answered in ${(performance.now() - began).toFixed(1)} ms, there and back`);
       fill(this.answer, timing, ...shown(answer, /** @type {any} */ (body).inputs));
       this.answer.classList.remove("stale");
       this.recovery.end();
@@ -268,9 +267,11 @@ export class Try {
       const body = /** @type {Record<string, any>} */ (this.#body());
       lines = snippets({ op: this.contract.name, operation: this.operation, body }, this.contract, location.origin);
     } catch (error) {
-      fill(this.code, make("p", { class: "problem" }, inWords(error)));
-      return;
+      // A page that gets shorter scrolls, and the button would move away below the pointer that presses it.
+      this.code.style.minHeight = `${this.code.offsetHeight}px`;
+      return fill(this.code, make("p", { class: "problem" }, inWords(error)));
     }
+    this.code.style.minHeight = "";
     fill(
       this.code,
       make("h3", {}, "The same in other programs"),
