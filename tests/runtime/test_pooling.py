@@ -1,4 +1,4 @@
-"""The second order of max pooling: that of TensorFlow's eager kernel, in every mode, dtype and order."""
+"""Derivatives of max pooling: those of the largest number of each window, in every mode, dtype and order."""
 
 from itertools import product
 from typing import Any
@@ -56,6 +56,46 @@ def test_windows_of_every_kind_have_the_numbers_of_the_eager_kernel(
         unknown = tf.function(found, input_signature=[tf.TensorSpec([None] * 4)] * 3, autograph=False)
         for call in (found, unknown, tf.function(found, autograph=False, jit_compile=True)):
             np.testing.assert_array_equal(call(numbers, y, dx), expected)
+
+
+def of_volume(x: Any, sizes: int, steps: int, padding: str, dy: Any) -> Any:
+    """Return the gradient of max pooling of a volume, window by window."""
+    dx, (depth, height, width) = np.zeros_like(x), x.shape[1:4]
+    missing = [max((n - 1) * steps + sizes - m, 0) for n, m in zip(dy.shape[1:4], x.shape[1:4], strict=True)]
+    starts = [each // 2 if padding == "SAME" else 0 for each in missing]
+    for b, *window, c in np.ndindex(dy.shape):
+        corner = [each * steps - start for each, start in zip(window, starts, strict=True)]
+        places = [tuple(np.add(corner, offset)) for offset in np.ndindex(sizes, sizes, sizes)]
+        inside = [(i, j, k) for i, j, k in places if 0 <= i < depth and 0 <= j < height and 0 <= k < width]
+        dx[(b, *max(inside, key=lambda place: x[(b, *place, c)]), c)] += dy[(b, *window, c)]
+    return dx
+
+
+@pytest.mark.parametrize(("sizes", "steps", "padding"), [(2, 1, "SAME"), (2, 2, "VALID"), (3, 2, "SAME")])
+@pytest.mark.parametrize("spread", [1.0, 1e-5, 0.0])
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+def test_the_gradient_of_a_volume_is_that_of_the_largest_numbers(
+    sizes: int, steps: int, padding: str, spread: float, mode: str
+) -> None:
+    rng = np.random.default_rng(0)
+    x = (1 + spread * rng.normal(size=(2, 3, 4, 5, 2))).astype(np.float32)
+
+    def pulled(x: Any, dy: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.nn.max_pool3d(x, sizes, steps, padding)
+        return tape.gradient(y, x, dy)
+
+    dy = rng.normal(size=tf.nn.max_pool3d(x, sizes, steps, padding).shape).astype(np.float32)
+    call = pulled if mode == "eager" else tf.function(pulled, autograph=False, jit_compile=mode == "xla")
+    found = call(tf.constant(x), tf.constant(dy))
+    np.testing.assert_allclose(found, of_volume(x, sizes, steps, padding, dy), atol=1e-6)
+    options = {"ksize": [1, 1, *[sizes] * 3], "strides": [1, 1, *[steps] * 3], "padding": padding}
+    first = [np.moveaxis(each, -1, 1) for each in (x, dy)]
+    swapped = tf.raw_ops.MaxPool3DGrad(
+        orig_input=first[0], orig_output=first[1], grad=first[1], data_format="NCDHW", **options
+    )
+    np.testing.assert_array_equal(np.moveaxis(swapped, 1, -1), found)
 
 
 def near(x: Any) -> Any:

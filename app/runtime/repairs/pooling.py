@@ -1,9 +1,13 @@
-"""A correction of TensorFlow's second order of max pooling, whose kernels of TensorFlow 2.21 choose other numbers.
+"""Corrections of the gradients of max pooling, where kernels of TensorFlow 2.21 take the numbers of other places.
 
-In a graph, where the result has the size of the cotangent, as at stride 1, they write it into the memory of a cotangent
-that nothing else needs any more, and clear this memory before they read it: the result is 0. XLA's compares the numbers
-as bfloat16: of two that differ by less than a part in 256, it may choose the smaller. XLA has none for float64, and
-no mode has them for half precision. So they are arithmetic here.
+The first order of a volume, on the CPU, gives the cotangent of a window to every number that is less than 1e-5 below
+the largest, which may be all. Here it is made of the kernels of planes, which compare all bits: first of rows and
+columns.
+
+The second order is 0 in a graph where the result has the size of the cotangent, as at stride 1: the kernels write it
+into the memory of a cotangent that nothing else needs any more, and clear this memory before they read it. XLA's
+compare numbers as bfloat16, so the second order is not that of the first; it has none for float64, and no mode has them
+for half precision. So the second order is arithmetic here.
 """
 
 from collections.abc import Sequence
@@ -17,22 +21,60 @@ from tensorflow.python.ops import gen_nn_ops
 from app.runtime.repairs.replacing import replace
 from ops import Tensor
 
-KERNELS = {
-    "MaxPoolGradGrad": (gen_nn_ops.max_pool_grad_grad, gen_nn_ops.max_pool_grad),
-    "MaxPoolGradGradV2": (gen_nn_ops.max_pool_grad_grad_v2, gen_nn_ops.max_pool_grad_v2),
-    "MaxPool3DGradGrad": (gen_nn_ops.max_pool3d_grad_grad, gen_nn_ops.max_pool3d_grad),
+SECOND_ORDERS = {
+    "MaxPoolGradGrad": ("max_pool_grad_grad", "max_pool_grad"),
+    "MaxPoolGradGradV2": ("max_pool_grad_grad_v2", "max_pool_grad_v2"),
+    "MaxPool3DGradGrad": ("max_pool3d_grad_grad", "max_pool3d_grad"),
 }
-"""The kernels: the functions that call them, and those that call their adjoints."""
+"""The kernels of the second order: the names of the functions that call them, and of those that call their adjoints."""
 
 
 def install() -> None:
-    """Let every second order of max pooling be arithmetic; call this before any program is built."""
-    for kernel, (function, adjoint) in KERNELS.items():
-        if not hasattr(function, "__wrapped__"):
-            replace(function, _arithmetic(adjoint), kernel)
+    """Correct both orders; call this before any program is built."""
+    if not hasattr(gen_nn_ops.max_pool3d_grad, "__wrapped__"):
+        replace(gen_nn_ops.max_pool3d_grad, _volume_grad, "MaxPool3DGrad")
+        for kernel, (name, adjoint) in SECOND_ORDERS.items():
+            replace(getattr(gen_nn_ops, name), _second_order(getattr(gen_nn_ops, adjoint)), kernel)
 
 
-def _arithmetic(adjoint: Any) -> Any:
+def _volume_grad(  # noqa: PLR0917 - these are TensorFlow's
+    orig_input: Any,
+    orig_output: Any,
+    grad: Any,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str | bytes,
+    data_format: str = "NDHWC",
+    name: str | None = None,
+) -> Tensor:
+    """Return the gradient of max pooling of a volume; where numbers are equal, at the first in the order of memory."""
+    del orig_output
+    has_channels_last = data_format == "NDHWC"
+    first = 1 if has_channels_last else 2
+    (depth, *sizes), (step, *steps) = ([*map(int, each[first : first + 3])] for each in (ksize, strides))
+    with tf.name_scope(name or "max_pool3d_grad"):
+        x, dy = tf.convert_to_tensor(orig_input), tf.convert_to_tensor(grad)
+        (n, d, h, w, c), y_shape = _planes(x, has_channels_last), _planes(dy, has_channels_last)
+        planes = tf.reshape(x, [n * d, h, w, c])
+        inner = {"ksize": [1, *sizes, 1], "strides": [1, *steps, 1], "padding": padding}
+        outer = {"ksize": [1, depth, 1, 1], "strides": [1, step, 1, 1], "padding": padding}
+        largest = tf.stop_gradient(gen_nn_ops.max_pool(planes, **inner))
+        rows = tf.reshape(largest, [n, d, y_shape[2] * y_shape[3], c])
+        y = tf.stop_gradient(gen_nn_ops.max_pool(rows, **outer))
+        back = gen_nn_ops.max_pool_grad(rows, y, tf.reshape(dy, tf.shape(y)), **outer)
+        back = gen_nn_ops.max_pool_grad(planes, largest, tf.reshape(back, tf.shape(largest)), **inner)
+        result: Tensor = tf.reshape(back, tf.shape(x))
+        result.set_shape(x.shape)
+        return result
+
+
+def _planes(x: Tensor, has_channels_last: bool) -> tuple[Any, ...]:
+    """Return the sizes of a volume: of examples, planes, rows, columns, and channels, which may count as examples."""
+    n, *sizes = tf.unstack(tf.shape(x))
+    return (n, *sizes) if has_channels_last else (n * sizes[0], *sizes[1:], 1)
+
+
+def _second_order(adjoint: Any) -> Any:
     def mended(  # noqa: PLR0917 - these are TensorFlow's
         orig_input: Any,
         orig_output: Any,
