@@ -24,7 +24,7 @@ from app.runtime import modes
 from app.runtime.cancellation import Checkpoint
 from app.runtime.modes import KeyedArrays
 from app.runtime.traces import NotTraced
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.stage_times import CURRENT, StageTimes
 
@@ -45,7 +45,7 @@ class WaitingEvaluation:
     """
 
     evaluation: Evaluation[Any]
-    owner: str
+    owner: Owner
     deadline: float
     future: asyncio.Future[KeyedArrays]
     counters: Counters
@@ -178,7 +178,7 @@ class Batches:
         *,
         queue: Queue,
         deadline: float,
-        owner: str,
+        owner: Owner,
         counters: Counters = NOT_RECORDED,
         account: Account = NOT_CHARGED,
         is_alone: bool = False,
@@ -236,7 +236,7 @@ class Batches:
                 compute([evaluation])
                 self._note(*evaluation.packed, time.perf_counter() - began)
 
-        owner = evaluation.point.op.owner
+        owner = Owner(evaluation.point.op.owner)
         await self._scheduler.run(work, queue="compile", deadline=deadline, owner=owner)
 
     def put(self, group: Group[AMember], member: AMember) -> None:

@@ -11,7 +11,7 @@ from app.autodiff.evaluation import Evaluation, compute
 from app.autodiff.point import Spec
 from app.gradcheck.job import Job
 from app.runtime.cancellation import Checkpoint
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.counters import Counters
 from app.tensors.casting import Source
 
@@ -65,22 +65,29 @@ class Call:
     """The work of a request, and the function that writes what the engine has computed.
 
     ``relies_on`` is the op that computes the answer, with its parameters, ``None`` if the work judges the op.
-    ``owner`` is whose share of the queue the work takes. ``sources`` are those of the tensors in the body. The caller
-    of the engine sets the rest: ``deadline``, a time of ``time.monotonic``; ``account``, which pays; ``is_large``, if
-    the body is large, so that the work counts as long; ``is_alone``, if no other request is in progress.
+    It counts for ``op``, whose share of the queue it takes. ``sources`` are those of the tensors in the body. The
+    caller of the engine sets the rest: the name of its ``key``; ``deadline``, a time of ``time.monotonic``;
+    ``account``, which pays; ``is_large``, if the body is large, so that the work counts as long; ``is_alone``, if no
+    other request is in progress.
     """
 
-    owner: str
+    op: str
     relies_on: Spec | None
     work: Work | Portioned | CheckRun
     is_long: bool
     write: Callable[[Any], Any]
     counters: Counters
     sources: Sequence[Source] = ()
+    key: str = ""
     deadline: float = math.inf
     account: Account = NOT_CHARGED
     is_large: bool = False
     is_alone: bool = False
+
+    @property
+    def owner(self) -> Owner:
+        """Whose share of the queue the work takes."""
+        return Owner(self.op, self.key)
 
 
 def with_time_to_answer(deadline: float) -> float:

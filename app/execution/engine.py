@@ -26,6 +26,7 @@ from app.processes.checker import CheckerInProcesses
 from app.processes.messages import Setup
 from app.processes.pool import CheckLimiter, CheckPool, Forks
 from app.processes.steps import Checker, Limits, OpChecks, note_progress
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from ops import Mode, Op, ParameterSet, Registry
 
@@ -41,10 +42,10 @@ PART_OF_OP = 1 / 5
 class NotAtHand(Postponed):
     """Something must be read or made first: an op, or values of parameters. ``make`` does it, for a key."""
 
-    def __init__(self, owner: str, make: Callable[[str], object]) -> None:
-        """Take the owner of the work, and the work."""
-        super().__init__(owner)
-        self.owner, self.make = owner, make
+    def __init__(self, op: str, make: Callable[[str], object]) -> None:
+        """Take the name of the op whose work it is, and the work."""
+        super().__init__(op)
+        self.op, self.make = op, make
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Engine:
             return work.result
         return await turn(work)
 
-    async def report(self, job: Job, deadline: float, owner: str) -> Report:
+    async def report(self, job: Job, deadline: float, owner: Owner) -> Report:
         """Return an empty report with the steps of a check; raises ``Unprocessable`` if the op rejects the inputs."""
         op = await self.find_op(job.op, deadline)
         return await self.scheduler.run(
@@ -191,10 +192,10 @@ class Engine:
         op = self._registered(base, name) or self.graphs.known(base)
         return None if op is None else known_derived(op, derivations)
 
-    async def find_op(self, name: str, deadline: float, owner_suffix: str = "") -> Op:
+    async def find_op(self, name: str, deadline: float, key: str = "") -> Op:
         """Return what ``op`` does, without holding the event loop; raises the errors of ``op`` and ``describe``."""
         op = self.known_op(name)
-        return op or await self.describe(partial(self.op, name), self.owner(name) + owner_suffix, deadline)
+        return op or await self.describe(partial(self.op, name), Owner(self.owner(name), key), deadline)
 
     def op_at_hand(self, name: str) -> Op:
         """Return what ``op`` does; raises ``NotAtHand`` if that takes time, and ``NotFound`` for an unknown op."""
@@ -203,9 +204,7 @@ class Engine:
             raise NotAtHand(self.owner(name), lambda key: self.op(name))
         return op
 
-    async def with_all(
-        self, attempt: Callable[[], Awaitable[Result]], deadline: float, owner_suffix: str = "", key: str = ""
-    ) -> Result:
+    async def with_all(self, attempt: Callable[[], Awaitable[Result]], deadline: float, key: str = "") -> Result:
         """Return ``await attempt()``, once all ops and parameters that it needs are at hand.
 
         Raises the errors of both. ``key`` is the name of the key of the request.
@@ -214,7 +213,7 @@ class Engine:
             try:
                 return await attempt()
             except NotAtHand as missing:
-                make, owner = partial(missing.make, key), missing.owner + owner_suffix
+                make, owner = partial(missing.make, key), Owner(missing.op, key)
             await self.describe(make, owner, deadline)
             for act in self.after_reading:
                 act()
@@ -224,7 +223,7 @@ class Engine:
         registered = name.partition(".")[0]
         return registered if registered == PREFIX or registered in self.registry.ops else ""
 
-    async def describe(self, work: Callable[[], Result], owner: str, deadline: float) -> Result:
+    async def describe(self, work: Callable[[], Result], owner: Owner, deadline: float) -> Result:
         """Return ``work()``, which describes or makes ops, run in the turn of ``owner``.
 
         Raises the errors of ``Scheduler.run`` and of the work.

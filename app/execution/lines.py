@@ -19,6 +19,7 @@ from app.execution.scheduler import Scheduler
 from app.execution.tickets import Admission, Queue, Ticket
 from app.runtime.cancellation import Checkpoint
 from app.runtime.traces import NotTraced
+from app.telemetry.accounts import Owner
 
 # How much later than that of its first member the deadlines of the others of a call may be.
 PATIENCE_S = 1.0
@@ -41,7 +42,7 @@ class Member(Protocol):
     @property
     def units(self) -> int: ...  # noqa: D102
     @property
-    def owner(self) -> str: ...  # noqa: D102
+    def owner(self) -> Owner: ...  # noqa: D102
     @property
     def latest(self) -> float: ...  # noqa: D102
     @property

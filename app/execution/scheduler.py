@@ -24,14 +24,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.errors import DeadlinePassed, Overloaded, too_late
-from app.execution.tickets import Admission, Overrun, Queue, RoundRobin, Ticket, op_of
+from app.execution.tickets import Admission, Overrun, Queue, RoundRobin, Ticket
 from app.gradcheck.pace import in_order
 from app.gradcheck.report import Step
 from app.processes.steps import OpChecks
 from app.runtime.cancellation import Checkpoint
 from app.runtime.trace_entry import RETRY_S
 from app.runtime.traces import NotTraced, forbid_tracing, let_traces_outlive
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.counters import NOT_RECORDED, Counters
 from app.telemetry.stage_times import CURRENT, StageTimes
 from ops import Mode
@@ -81,7 +81,7 @@ class Scheduler:
         *,
         queue: Queue,
         deadline: float,
-        owner: str,
+        owner: Owner,
         counters: Counters = NOT_RECORDED,
         account: Account = NOT_CHARGED,
     ) -> Result:
@@ -127,7 +127,7 @@ class Scheduler:
         *,
         queue: Queue,
         deadline: float,
-        owner: str,
+        owner: Owner,
         counters: Counters = NOT_RECORDED,
         times: StageTimes | None = None,
         account: Account = NOT_CHARGED,
@@ -141,7 +141,7 @@ class Scheduler:
         ticket = Ticket(work, queue, deadline, owner, counters, account, times=times)
         with self._lock:
             if queue in THREADS:
-                self._refuse_late(queue, op_of(owner))
+                self._refuse_late(queue, owner.op)
             # Work that an idle thread starts at once needs no place.
             ticket.takes_place = not self._may_start(queue, owner) or bool(self._queues[queue])
             if ticket.takes_place:
@@ -208,7 +208,7 @@ class Scheduler:
     def _refuse_late(self, queue: Queue, op: str) -> None:
         """Raise ``Overloaded`` if too many traces of an op are late, or keep all threads of the queue."""
         late = [ticket for ticket in self._running[queue] if ticket.is_late_trace]
-        own = [ticket for ticket in late if op_of(ticket.owner) == op]
+        own = [ticket for ticket in late if ticket.owner.op == op]
         found, of = (own, f" of op {op}") if len(own) >= OWN else (late, "")
         if found is own or len(late) >= THREADS[queue]:
             longest = max(ticket.late_s for ticket in found)
@@ -216,7 +216,7 @@ class Scheduler:
             cure = "try mode eager, which is not traced, or this again later"
             raise Overloaded(f"{message}; {cure}", retry_after_s=RETRY_S)
 
-    def _may_start(self, queue: Queue, owner: str) -> bool:
+    def _may_start(self, queue: Queue, owner: Owner) -> bool:
         """Return whether a thread of a queue may start work of an owner."""
         running = self._running[queue]
         if queue not in THREADS:

@@ -12,7 +12,7 @@ from app.errors import DeadlinePassed, Overloaded
 from app.runtime.cancellation import Checkpoint, Interruptible
 from app.runtime.trace_entry import LATE_S
 from app.runtime.traces import traces_of
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.counters import Counters
 from app.telemetry.stage_times import CURRENT, StageTimes
 
@@ -26,7 +26,7 @@ class Overrun(NamedTuple):
     """Work that runs past its deadline, by so many seconds, and its owner."""
 
     seconds: float
-    owner: str
+    owner: Owner
 
     @property
     def refusal(self) -> Overloaded:
@@ -45,7 +45,7 @@ class Ticket:
     work: Callable[[Checkpoint], Any]
     queue: Queue
     deadline: float
-    owner: str
+    owner: Owner
     counters: Counters
     account: Account = NOT_CHARGED
     future: Future[Any] = field(default_factory=Future[Any])
@@ -87,7 +87,7 @@ class Ticket:
             return
         of_thread = CURRENT.set(self.times)
         try:
-            with Interruptible(self.deadline) as self.running, traces_of(self.owner):
+            with Interruptible(self.deadline) as self.running, traces_of(str(self.owner)):
                 self.check()
                 self.counters.spent("queue", self.queued, time.perf_counter(), self.account)
                 self.future.set_result(self.counters.computed(self.work, self.check, account=self.account))
@@ -97,22 +97,17 @@ class Ticket:
             CURRENT.reset(of_thread)
 
 
-def op_of(owner: str) -> str:
-    """Return the op of an owner, which is an op, or the requests for an op with one key: ``"square (key alice)"``."""
-    return owner.partition(" ")[0]
-
-
-class RoundRobin(dict[str, deque[Item]]):
+class RoundRobin(dict[Owner, deque[Item]]):
     """A queue that serves its owners in turn, and the items of each owner in order.
 
     It has the items of each owner that has any, in the order of turns; so it is false when it is empty.
     """
 
-    def put(self, owner: str, item: Item) -> None:
+    def put(self, owner: Owner, item: Item) -> None:
         """Queue an item; an owner without other items gets the last turn."""
         self.setdefault(owner, deque()).append(item)
 
-    def take(self, owner: str) -> Item:
+    def take(self, owner: Owner) -> Item:
         """Remove and return the first item of an owner, who then gets the last turn."""
         queue = self.pop(owner)
         item = queue.popleft()
@@ -120,7 +115,7 @@ class RoundRobin(dict[str, deque[Item]]):
             self[owner] = queue
         return item
 
-    def remove(self, owner: str, item: Item) -> bool:
+    def remove(self, owner: Owner, item: Item) -> bool:
         """Remove an item from any position; return whether it was still queued."""
         queue = self.get(owner, ())
         if item not in queue:
@@ -149,14 +144,14 @@ class Admission:
         """Start with ``count`` places, all free."""
         self._free, self._count = count, count
         self.spare = min(count, max(2, count // 8))
-        self._held: dict[str, int] = {}
+        self._held: dict[Owner, int] = {}
 
     @property
     def taken(self) -> int:
         """The number of places that are taken."""
         return self._count - self._free
 
-    def take(self, owner: str) -> None:
+    def take(self, owner: Owner) -> None:
         """Take a place; raises ``Overloaded`` if the owner may not."""
         own, reserved = self._held.get(owner, 0), self.spare - len(self._held)
         if self._free <= (max(own, reserved) if own else 0):
@@ -165,7 +160,7 @@ class Admission:
         self._held[owner] = own + 1
         self._free -= 1
 
-    def give(self, owner: str) -> None:
+    def give(self, owner: Owner) -> None:
         """Return a place."""
         self._held[owner] -= 1
         self._free += 1

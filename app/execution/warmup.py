@@ -21,6 +21,7 @@ from app.autodiff.evaluation import Evaluation
 from app.autodiff.point import Point
 from app.execution.engine import Engine
 from app.runtime import traces
+from app.telemetry.accounts import Owner
 from app.tensors.dtypes import DTYPES
 from app.tensors.json import decode
 from ops import Op
@@ -82,7 +83,7 @@ class _WarmUp:
             lambda checkpoint: self.engine.default_mode(op, None, device),
             queue="compile",
             deadline=deadline,
-            owner=op.name,
+            owner=Owner(op.name),
         )
         if mode != "xla":
             return

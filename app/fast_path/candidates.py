@@ -29,6 +29,7 @@ from app.graphs.document import PREFIX
 from app.http.problems import Header
 from app.http.quotas import QUOTA_HEADERS
 from app.requests.answering import PIECE, Exchange
+from app.telemetry.accounts import Owner
 from app.tensors import dtypes
 from app.tensors.casting import Source
 from app.tensors.json import Decoded
@@ -295,7 +296,7 @@ class TemplateMaker:
         if call is None:
             dtypes = [leaf.dtype for leaf, number in zip(evaluation.leaves, numbers, strict=True) if number is None]
             kept = self._whether_kept(point.op, parameters)
-            call = self._calls[key] = SharedCall(packing, numbers, dtypes, point.op.owner, *kept)
+            call = self._calls[key] = SharedCall(packing, numbers, dtypes, Owner(point.op.owner), *kept)
         return call
 
     def _whether_kept(self, op: Op, values: ParameterSet) -> tuple[Callable[[], bool], Callable[[], bool]] | tuple[()]:

@@ -162,7 +162,7 @@ class FastPath:
                 request.account = self._keys.enter(grant, "call")
                 request.key, request.grant = grant.name, grant
                 if isinstance(request.template.call.packing, Whole):
-                    request.owner += f" (key {grant.name})"
+                    request.owner = request.owner._replace(key=grant.name)
         except BaseException:  # noqa: BLE001 - the author of the op may raise anything; the general path reports it
             return False
         request.read_s = time.perf_counter() - began

@@ -18,7 +18,7 @@ from app.http.body import Budget
 from app.http.connection import Connection
 from app.http.fast_path import Candidate
 from app.http.keys import Keys
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.stage_times import TRACEPARENT, TRACESTATE, StageTimes
 from pullback.keys import Grant
 
@@ -59,7 +59,7 @@ class PendingRequest:
     grant: Grant | None = field(default=None, init=False)
     account: Account = field(default=NOT_CHARGED, init=False)
     units: int = field(default=0, init=False)
-    owner: str = field(default="", init=False)
+    owner: Owner = field(init=False)
     may_wait: bool = field(default=True, init=False)
     is_done: bool = field(default=False, init=False)
     candidate: Candidate | None = field(default=None, init=False)

@@ -18,6 +18,7 @@ from app.autodiff.derived import origin
 from app.autodiff.packing import Packing, Shape
 from app.runtime.modes import Key, KeyedArrays
 from app.runtime.refused import REFUSED, require_allowed
+from app.telemetry.accounts import Owner
 from app.tensors.skeletons import FlatNumbers
 from ops import Array
 
@@ -35,7 +36,7 @@ class SharedCall:
     packing: Packing
     numbers: Sequence[Array | None]
     dtypes: Sequence[np.dtype[Any]]
-    owner: str
+    owner: Owner
     is_kept: Callable[[], bool] | None = None
     is_gone: Callable[[], bool] | None = None
 

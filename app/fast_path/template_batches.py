@@ -10,6 +10,7 @@ from app.execution.lines import Batch
 from app.fast_path.pending import PendingRequest
 from app.fast_path.shared_calls import SharedCall
 from app.fast_path.templates import Columns, Template
+from app.telemetry.accounts import Owner
 
 ByTemplate: TypeAlias = dict[Template, list[PendingRequest]]
 """The requests of a batch by their templates."""
@@ -32,7 +33,7 @@ class TemplateGroup(NamedTuple):
 
     shared_call: SharedCall
     shared: Hashable
-    owner: str
+    owner: Owner
     answerer: Answerer
 
     @property

@@ -127,7 +127,7 @@ class FrontDoor:
                     if request.headers.get(b"sec-fetch-dest") == b"empty":
                         error.answer_script()
                     raise
-                request.key, request.grant, request.owner_suffix = grant.name, grant, f" (key {grant.name})"
+                request.key, request.grant = grant.name, grant
                 request.account = self._keys.account_of(grant.name)
                 request.quota = partial(self._keys.headers, grant, request.account)
                 account = self._keys.enter(grant, scope_of(request.method, request.path))

@@ -52,11 +52,10 @@ class Request:
     ``limit`` bounds the body in bytes, as received and when inflated: it is ``json_limit``, which bounds the JSON in
     any body, or ``binary_limit``. ``held`` bytes of ``budget`` belong to this request until it ends. ``target`` is the
     path as the client wrote it, for the log. ``zero_copy`` is set for a large body. ``key`` is the name of the key that
-    the request has, empty if it has none, and ``grant`` is what the key allows; ``owner_suffix`` is added to the owner
-    of its work, so that no key starves another. ``account`` counts the work, and ``quota`` returns the headers with
-    what is left for the key. ``candidate`` is set if the fast path may make a template from this
-    request, and ``defer`` if it may become a job. The route sets ``dialect``,
-    that of its errors, and ``counters``. ``times`` are set if it is traced.
+    the request has, empty if it has none, and ``grant`` is what the key allows. ``account`` counts the work, and
+    ``quota`` returns the headers with what is left for the key. ``candidate`` is set if the fast path may make a
+    template from this request, and ``defer`` if it may become a job. The route sets ``dialect``, that of its errors,
+    and ``counters``. ``times`` are set if it is traced.
     """
 
     deadline: Deadline
@@ -97,7 +96,7 @@ class Request:
         lifecycle.in_flight += 1
         self.json_limit = self.binary_limit = self.limit = 0
         self.status = self.received = self.sent = self.size = self.held = 0
-        self.key, self.owner_suffix = scope.pop(OF_KEY, ""), ""
+        self.key: str = scope.pop(OF_KEY, "")
         self.grant: Grant | None = None
         self.times: StageTimes | None = None
         self.account: Account = scope.pop(OF_JOB, NOT_CHARGED)

@@ -12,6 +12,7 @@ from app.gradcheck.job import Job
 from app.processes.sources import Sources
 from app.processes.steps import Limits
 from app.settings import Settings
+from app.telemetry.accounts import Owner
 from pullback.findings import Check, Place, Worst
 
 FORK, FORK_FOR_JOBS, KILL = b"fork", b"jobs", b"kill"
@@ -41,7 +42,7 @@ class Order:
     page: Path | None
     job: Job
     limits: Limits
-    owner: str
+    owner: Owner
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from app.gradcheck.job import Job
 from app.gradcheck.report import DEADLINE, LESS, Report, Step
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from app.telemetry.counters import NOT_RECORDED, Counters
 
 OP_BUDGET = f"raise PULLBACK_CHECKS_S, or {LESS}"
@@ -58,7 +58,7 @@ class OpChecks:
     job: Job
     report: Report
     limits: Limits
-    owner: str
+    owner: Owner
     counters: Counters = field(default_factory=lambda: NOT_RECORDED)
     account: Account = NOT_CHARGED
 

@@ -20,6 +20,7 @@ from app.http.problems import Header
 from app.http.request import Request
 from app.requests.brief import NotBrief
 from app.runtime.cancellation import Checkpoint
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from app.tensors.layouts import Layout
 from app.tensors.strict_json import Body
@@ -69,22 +70,22 @@ class Exchange:
 
 
 async def answer(
-    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str, *, is_binary: bool = False
+    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, op: str, *, is_binary: bool = False
 ) -> None:
     """Answer a request: ``read`` its body into a call, run the call, and write and send the result.
 
-    ``owner`` is the owner of the work if the path names the op, otherwise empty. With ``is_binary``, the tensors of the
+    ``op`` is the op whose work it is, if the path names one, otherwise empty. With ``is_binary``, the tensors of the
     body and of the response are used in place, so that reading and writing take no time. Raises the ``PullbackError``
     for a request that is invalid, or cannot be answered, and for an op without the verdict that is required.
     """
     counters, is_large, needs_verdict = request.counters, len(body) > SMALL_BODY, _needs_verdict(engine, request)
-    context = request.deadline.at, request.owner_suffix, request.key
+    context = request.deadline.at, request.key
     computed, reply = None, None
     if is_large and is_binary and not needs_verdict:
-        whole = partial(_answer_on_scheduler, engine, request, read, body, owner)
+        whole = partial(_answer_on_scheduler, engine, request, read, body, op)
         call, computed, reply = await engine.with_all(whole, *context)
     else:
-        attempt = partial(_read, engine, request, read, body, owner)
+        attempt = partial(_read, engine, request, read, body, op)
         call = await engine.with_all(attempt, *context)
         # From now on the request is counted by the counters of the call.
         request.counters = call.counters
@@ -92,8 +93,7 @@ async def answer(
             await engine.verdicts.need(call.relies_on)
     if reply is None:
         # Reading the body may have shortened the deadline.
-        call.owner += request.owner_suffix
-        call.deadline, call.account = request.deadline.at, request.account
+        call.key, call.deadline, call.account = request.key, request.deadline.at, request.account
         call.is_large, call.is_alone = is_large, len(request.link.tasks) == 1
         computed = await engine.run(call)
         is_slow = is_large or call.is_long or _size(computed) > SMALL_RESULT
@@ -112,22 +112,22 @@ def _needs_verdict(engine: Engine, request: Request) -> bool:
     return wanted is not None or engine.verdicts.are_required
 
 
-async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: str) -> Result:
+async def _in_turn(engine: Engine, request: Request, work: Callable[[], Result], owner: Owner) -> Result:
     """Return ``work()``, which reads or writes large JSON: one at a time, because the parser holds the interpreter."""
     return await engine.scheduler.run(
         lambda checkpoint: work(), queue="json", deadline=request.deadline.at, owner=owner
     )
 
 
-async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str) -> Call:
+async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, op: str) -> Call:
     """Read a body: on the event loop if that is known to be brief."""
     timed = request.counters.timed
     if len(body) > SMALL_BODY:
-        return await _in_turn(engine, request, lambda: timed("parse", read, body), owner + request.owner_suffix)
+        return await _in_turn(engine, request, lambda: timed("parse", read, body), Owner(op, request.key))
     try:
         return timed("parse", read, body)
     except NotBrief as error:
-        owner = error.owner + request.owner_suffix
+        owner = Owner(error.op, request.key)
 
     def work(checkpoint: Checkpoint) -> Call:
         del checkpoint
@@ -137,7 +137,7 @@ async def _read(engine: Engine, request: Request, read: Callable[[Body], Call], 
 
 
 async def _answer_on_scheduler(
-    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, owner: str
+    engine: Engine, request: Request, read: Callable[[Body], Call], body: Body, op: str
 ) -> tuple[Call, Any, Reply | None]:
     """Read, compute and write in one turn of the scheduler: with tensors used in place, changing threads costs more.
 
@@ -157,7 +157,7 @@ async def _answer_on_scheduler(
         results = computed(compute, [work])[0] if isinstance(work, Evaluation) else computed(work, checkpoint)
         return call, results, _written(call, results)
 
-    owner += request.owner_suffix
+    owner = Owner(op, request.key)
     try:
         return await engine.scheduler.run(work, queue="long", deadline=request.deadline.at, owner=owner)
     finally:

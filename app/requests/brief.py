@@ -17,12 +17,12 @@ BRIEF_CPU_S, BRIEF_S = 1.5e-3, 2e-2
 
 
 class NotBrief(Postponed):
-    """This read may take long, and must not run on the event loop; ``owner`` is that of the op."""
+    """This read may take long, and must not run on the event loop; ``op`` is its name."""
 
-    def __init__(self, owner: str) -> None:
-        """Take the owner."""
-        super().__init__(owner)
-        self.owner = owner
+    def __init__(self, op: str) -> None:
+        """Take the name of the op."""
+        super().__init__(op)
+        self.op = op
 
 
 @Kept

@@ -13,6 +13,7 @@ from app.execution.engine import Engine
 from app.http.request import Request
 from app.http.route import Answer, Find
 from app.requests.answering import Reply
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from app.tensors.dtypes import COMPLEX, DTYPES
 from app.tensors.layouts import lay_out
@@ -42,12 +43,12 @@ def per_op(engine: Engine, label: str, make: Callable[[Op, Counters], Answer]) -
 
 async def find_op(engine: Engine, request: Request, name: str) -> Op:
     """Return the op that a request names; raises the errors of ``Engine.find_op``."""
-    return await engine.find_op(name, request.deadline.at, request.owner_suffix)
+    return await engine.find_op(name, request.deadline.at, request.key)
 
 
 async def described(engine: Engine, request: Request, op: Op, work: Callable[[], Result]) -> Result:
     """Return ``work()``, which describes an op for a request; raises the errors of ``Engine.describe``."""
-    return await engine.describe(work, op.owner + request.owner_suffix, request.deadline.at)
+    return await engine.describe(work, Owner(op.owner, request.key), request.deadline.at)
 
 
 def type_variables(op: Op, dtypes: Mapping[str, Any], field: str) -> tuple[str | None, str | None]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 # The most names of keys among the labels of metrics, and the label of all further ones, which is the name of no key.
 NAMED, OTHERS = 200, "*"
@@ -45,6 +45,17 @@ class Account:
         """Return the seconds of computing since the last call."""
         owed_s, self.owed_s = self.owed_s, 0.0
         return owed_s
+
+
+class Owner(NamedTuple):
+    """Whose share of a queue work takes: that of the requests for an op, with one key where requests have keys."""
+
+    op: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        """Return the op, and the name of the key if there is one, for messages."""
+        return f"{self.op} (key {self.key})" if self.key else self.op
 
 
 class Accounts:

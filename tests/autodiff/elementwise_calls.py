@@ -16,6 +16,7 @@ from app.autodiff.point import Point
 from app.execution.batching import Batches
 from app.execution.scheduler import Scheduler
 from app.runtime import traces
+from app.telemetry.accounts import Owner
 from app.tensors.json import decode
 from ops import Example, Input, Op, Output, discover
 from tests.patience import PATIENCE_S
@@ -96,7 +97,9 @@ def together(calls: list[Evaluation], **options) -> list:
         batches = Batches(scheduler, options.get("waiting", 64))
         deadline = time.monotonic() + PATIENCE_S
         try:
-            pending = (batches.run(one, queue="short", owner=one.point.op.name, deadline=deadline) for one in calls)
+            pending = (
+                batches.run(one, queue="short", owner=Owner(one.point.op.name), deadline=deadline) for one in calls
+            )
             found = await asyncio.gather(*pending, return_exceptions=True)
             return [
                 each if isinstance(each, BaseException) else one.finish(each)

@@ -15,6 +15,7 @@ from app.execution.batching import Batches
 from app.execution.scheduler import Scheduler
 from app.runtime import traces
 from app.runtime.traces import forbid_tracing
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from ops import Op
 from tests.autodiff.elementwise_calls import PICKY, REGISTRY, call, own_traces, point, together
@@ -77,14 +78,14 @@ def test_an_expired_call_does_not_fail_its_batch(seconds: float) -> None:
         batches = Batches(scheduler, 64)
         now = time.monotonic()
         busy = asyncio.create_task(
-            scheduler.run(lambda checkpoint: time.sleep(seconds), queue="short", deadline=now + 60, owner="a")
+            scheduler.run(lambda checkpoint: time.sleep(seconds), queue="short", deadline=now + 60, owner=Owner("a"))
         )
         await asyncio.sleep(0.05)
         calls = [call(REGISTRY["round_ste"], "forward", np.ones(2), "float32", "graph") for _ in range(3)]
         try:
             deadlines = (now + 0.1, now + 60, now + 60)
             pending = [
-                batches.run(one, queue="short", owner=one.point.op.name, deadline=at)
+                batches.run(one, queue="short", owner=Owner(one.point.op.name), deadline=at)
                 for one, at in zip(calls, deadlines, strict=True)
             ]
             return await asyncio.gather(*pending, busy, return_exceptions=True)
@@ -114,7 +115,7 @@ def test_only_brief_arithmetic_runs_on_the_event_loop(monkeypatch, op: Op, on_th
         shared = Batches(scheduler, 64)
         for _ in range(2):
             pending = derivatives.forward(point(op, np.ones(2), "float32", "graph"))
-            await shared.run(pending, queue="short", owner="a", deadline=time.monotonic() + PATIENCE_S)
+            await shared.run(pending, queue="short", owner=Owner("a"), deadline=time.monotonic() + PATIENCE_S)
         scheduler.stop()
 
     asyncio.run(ask())
@@ -137,7 +138,9 @@ def test_an_evaluation_on_the_loop_whose_trace_is_gone_is_counted_once(monkeypat
                     traces.TRACES = traces.Traces()
                 pending = derivatives.forward(point(op, np.ones(2), "float64", "graph"))
                 until = time.monotonic() + PATIENCE_S
-                await batches.run(pending, queue="short", owner="a", deadline=until, counters=counters, is_alone=True)
+                await batches.run(
+                    pending, queue="short", owner=Owner("a"), deadline=until, counters=counters, is_alone=True
+                )
                 assert counters.executions == counters.sizes.sum == executions
         finally:
             forbid_tracing(())
@@ -153,11 +156,11 @@ def test_an_evaluation_whose_caller_leaves_gives_back_its_place() -> None:
         batches, until = Batches(scheduler, 64), time.monotonic() + PATIENCE_S
         calls = [call(PICKY, "forward", np.ones(2), "float32", "graph") for _ in range(4)]
         ended = threading.Event()
-        busy = scheduler.run(lambda checkpoint: ended.wait(PATIENCE_S), queue="short", deadline=until, owner="a")
+        busy = scheduler.run(lambda checkpoint: ended.wait(PATIENCE_S), queue="short", deadline=until, owner=Owner("a"))
         try:
             tasks = [asyncio.create_task(busy)]
             for one in calls:  # the first is in a turn, and the others wait
-                tasks.append(asyncio.create_task(batches.run(one, queue="short", owner="a", deadline=until)))
+                tasks.append(asyncio.create_task(batches.run(one, queue="short", owner=Owner("a"), deadline=until)))
                 await asyncio.sleep(0.05)
             before = batches.waiting
             for task in tasks[1:]:

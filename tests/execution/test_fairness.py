@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from app.errors import Overloaded
 from app.execution.tickets import Admission
+from app.telemetry.accounts import Owner
 
 
 def fill(places: Admission, owner: str, count: int) -> int:
     """Take all free places; return their number."""
     for taken in range(count):
         try:
-            places.take(owner)
+            places.take(Owner(owner))
         except Overloaded:
             return taken
     return count
@@ -83,12 +84,12 @@ def test_any_sequence_keeps_the_promises(count: int, steps: list[tuple[str, bool
                 # Nobody is shut out before there are many owners.
                 assert own or owners >= places.spare or is_promised
             elif own:
-                places.give(owner)
+                places.give(Owner(owner))
                 held[owner] -= 1
             assert places.taken == held.total() <= count
     for owner, own in held.items():
         for _ in range(own):
-            places.give(owner)
+            places.give(Owner(owner))
     assert fill(places, "alone", count) == (count + 1) // 2
 
 

@@ -12,11 +12,15 @@ from app.autodiff import derivatives
 from app.errors import Overloaded
 from app.execution.lines import TURN_S, Batch, Lines
 from app.execution.scheduler import Scheduler
+from app.telemetry.accounts import Owner
 from tests.autodiff.elementwise_calls import REGISTRY, point
 from tests.patience import PATIENCE_S
 
 # How long a test may last, even on a busy machine.
 WAIT_S = 20.0
+
+
+NUMBERS = Owner("numbers")
 
 
 @dataclass(eq=False)
@@ -26,7 +30,7 @@ class Number:
     number: int
     on_release: Callable[[], None] | None = None
     units: int = 1
-    owner: str = "numbers"
+    owner: Owner = NUMBERS
     may_wait: bool = True
     latest: float = field(default_factory=lambda: time.monotonic() + PATIENCE_S)
     future: asyncio.Future[int] = field(default_factory=asyncio.Future[int])
@@ -98,7 +102,9 @@ def test_all_members_of_a_line_that_gets_no_turn_are_refused_and_later_ones_are_
         opened, until = threading.Event(), time.monotonic() + PATIENCE_S
         others = [
             asyncio.create_task(
-                scheduler.run(lambda checkpoint: opened.wait(PATIENCE_S), queue="short", deadline=until, owner=owner)
+                scheduler.run(
+                    lambda checkpoint: opened.wait(PATIENCE_S), queue="short", deadline=until, owner=Owner(owner)
+                )
             )
             for owner in ("running", "first", "second")
         ]

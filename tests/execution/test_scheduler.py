@@ -14,6 +14,7 @@ from app.execution.scheduler import Scheduler
 from app.execution.tickets import RoundRobin
 from app.runtime.cancellation import Checkpoint, uninterrupted
 from app.runtime.traces import NotTraced, require_tracing_allowed
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from tests.patience import PATIENCE_S, PAUSE_S
 
@@ -55,9 +56,12 @@ def test_work_returns_its_result_or_raises_its_error():
         raise ValueError("no such luck")
 
     async def test(scheduler: Scheduler) -> None:
-        assert await scheduler.run(lambda checkpoint: 42, queue="short", deadline=later(PATIENCE_S), owner="a") == 42
+        assert (
+            await scheduler.run(lambda checkpoint: 42, queue="short", deadline=later(PATIENCE_S), owner=Owner("a"))
+            == 42
+        )
         with pytest.raises(ValueError, match="no such luck"):
-            await scheduler.run(fails, queue="long", deadline=later(PATIENCE_S), owner="a")
+            await scheduler.run(fails, queue="long", deadline=later(PATIENCE_S), owner=Owner("a"))
 
     in_a_scheduler(test)
 
@@ -74,7 +78,7 @@ def little_garbage() -> Iterator[None]:
 def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
     async def test(scheduler: Scheduler) -> None:
         gate, ran = Gate(), []
-        busy = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=Owner("a")))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         for _ in range(5):  # more than the queue holds
             tensors = Tensors()
@@ -84,14 +88,19 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
                 ran.append(tensors)
 
             with pytest.raises(DeadlinePassed):
-                await scheduler.run(work, queue="long", deadline=later(0.02), owner="a")
+                await scheduler.run(work, queue="long", deadline=later(0.02), owner=Owner("a"))
             del work, tensors
             gc.collect()  # an exception and the frames that it passed may hold each other
             assert alive() is None
-        assert await scheduler.run(lambda _: "short", queue="short", deadline=later(PATIENCE_S), owner="a") == "short"
+        assert (
+            await scheduler.run(lambda _: "short", queue="short", deadline=later(PATIENCE_S), owner=Owner("a"))
+            == "short"
+        )
         gate.opened.set()
         assert await busy == "done"
-        assert await scheduler.run(lambda _: "next", queue="long", deadline=later(PATIENCE_S), owner="a") == "next"
+        assert (
+            await scheduler.run(lambda _: "next", queue="long", deadline=later(PATIENCE_S), owner=Owner("a")) == "next"
+        )
         assert ran == []
 
     in_a_scheduler(test)
@@ -100,21 +109,23 @@ def test_queued_work_is_dropped_at_its_deadline_and_leaves_its_place():
 def test_a_full_queue_refuses_work_until_it_has_room():
     async def test(scheduler: Scheduler) -> None:
         gate = Gate()
-        tasks = [asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="a"))]
+        tasks = [asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=Owner("a")))]
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         tasks += [
-            asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=name))
+            asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=Owner(name)))
             for name in "ab"
         ]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="1 waiting for b, 1 for others") as refused:
-            await scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="b")
+            await scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=Owner("b"))
         # The other queue is idle.
-        assert await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner="b") == 1
+        assert (
+            await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner=Owner("b")) == 1
+        )
         assert refused.value.headers == {"Retry-After": "1"}
         gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 3
-        assert await scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="a") == "done"
+        assert await scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=Owner("a")) == "done"
 
     in_a_scheduler(test)
 
@@ -125,10 +136,12 @@ def in_order(*queued: str) -> list[str]:
 
     async def test(scheduler: Scheduler) -> None:
         def piece(name: str, owner: str) -> Awaitable[None]:
-            return scheduler.run(lambda _: ran.append(name), queue="short", deadline=later(PATIENCE_S), owner=owner)
+            return scheduler.run(
+                lambda _: ran.append(name), queue="short", deadline=later(PATIENCE_S), owner=Owner(owner)
+            )
 
         gate = Gate()
-        busy = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="a"))
+        busy = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=Owner("a")))
         await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         pieces = [piece(f"{owner}{i}", owner) for i, owner in enumerate(queued)]
         waiting = asyncio.gather(*pieces)
@@ -172,7 +185,7 @@ def test_work_that_starts_again_is_counted_once_and_waits_twice_but_not_longer()
 
     async def test(scheduler: Scheduler) -> None:
         began = time.perf_counter()
-        await scheduler.run(work, queue="short", deadline=later(PATIENCE_S), owner="a", counters=counters)
+        await scheduler.run(work, queue="short", deadline=later(PATIENCE_S), owner=Owner("a"), counters=counters)
         assert runs == ["scheduler-short", "scheduler-compile"]
         assert 0.02 <= sum(counters.seconds.values()) <= time.perf_counter() - began
         assert counters.seconds["queue"] > 0
@@ -189,7 +202,7 @@ def test_failed_work_is_counted():
 
     async def test(scheduler: Scheduler) -> None:
         with pytest.raises(ValueError, match="no such luck"):
-            await scheduler.run(fails, queue="short", deadline=later(PATIENCE_S), owner="a", counters=counters)
+            await scheduler.run(fails, queue="short", deadline=later(PATIENCE_S), owner=Owner("a"), counters=counters)
         assert counters.seconds["queue"] > 0
         assert counters.seconds["compute"] > 0
         assert counters.executions == 1
@@ -210,7 +223,7 @@ def test_abandoned_work_stops_at_its_checkpoint():
 
     async def test(scheduler: Scheduler) -> None:
         with pytest.raises(DeadlinePassed):
-            await scheduler.run(chunks, queue="long", deadline=later(0.05), owner="a")
+            await scheduler.run(chunks, queue="long", deadline=later(0.05), owner=Owner("a"))
         assert await asyncio.to_thread(ended.wait, PATIENCE_S)
 
     in_a_scheduler(test)
@@ -221,14 +234,16 @@ def test_an_overrun_is_reported():
         gate = Gate()
         assert scheduler.overruns() == []
         with pytest.raises(DeadlinePassed):
-            await scheduler.run(gate, queue="short", deadline=later(0.05), owner="slow")
-        other = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner="other"))
+            await scheduler.run(gate, queue="short", deadline=later(0.05), owner=Owner("slow"))
+        other = asyncio.create_task(scheduler.run(gate, queue="long", deadline=later(PATIENCE_S), owner=Owner("other")))
         while not (late := scheduler.overruns()) or late[0].seconds < 0.02:
             await asyncio.sleep(0.01)
-        assert [each.owner for each in late] == ["slow"]
+        assert [each.owner.op for each in late] == ["slow"]
         gate.opened.set()
         assert await other == "done"
-        assert await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner="a") == 1
+        assert (
+            await scheduler.run(lambda checkpoint: 1, queue="short", deadline=later(PATIENCE_S), owner=Owner("a")) == 1
+        )
         assert scheduler.overruns() == []
 
     in_a_scheduler(test)
@@ -239,13 +254,13 @@ def test_what_waits_for_stuck_work_is_refused():
 
     async def test(scheduler: Scheduler) -> None:
         gate = Gate()
-        stuck = scheduler.submit(gate, queue="short", deadline=later(0.1), owner="slow")
+        stuck = scheduler.submit(gate, queue="short", deadline=later(0.1), owner=Owner("slow"))
         assert await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         while scheduler.overruns() == [] or scheduler.overruns()[0].seconds < 0.1:
             await asyncio.sleep(PAUSE_S)
         for _ in range(2):
             waiting = [
-                asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=owner))
+                asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=Owner(owner)))
                 for owner in ("slow", "other")
             ]
             while scheduler.waiting < len(waiting):
@@ -258,10 +273,13 @@ def test_what_waits_for_stuck_work_is_refused():
                     await task
                 assert error.value.headers["Retry-After"] == "5"
             assert scheduler.waiting == 0
-        assert await scheduler.run(lambda checkpoint: 1, queue="long", deadline=later(PATIENCE_S), owner="other") == 1
+        assert (
+            await scheduler.run(lambda checkpoint: 1, queue="long", deadline=later(PATIENCE_S), owner=Owner("other"))
+            == 1
+        )
         gate.opened.set()
         assert await asyncio.wrap_future(stuck.future) == "done"
-        late = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner="other"))
+        late = asyncio.create_task(scheduler.run(gate, queue="short", deadline=later(PATIENCE_S), owner=Owner("other")))
         scheduler.refuse_behind(0.1)
         assert await late == "done"
 
@@ -271,7 +289,7 @@ def test_what_waits_for_stuck_work_is_refused():
 def test_work_started_at_once_takes_no_place():
     async def test(scheduler: Scheduler) -> None:
         both = [
-            scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner=queue)
+            scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner=Owner(queue))
             for queue in ("long", "short")
         ]
         assert await asyncio.gather(*both) == [1, 1]
@@ -294,9 +312,14 @@ def test_work_that_needs_a_compiler_leaves_its_queue():
         for queue in ("short", "long"):
             gate.entered.clear()
             gate.opened.clear()
-            slow = asyncio.create_task(scheduler.run(compiles, queue=queue, deadline=later(PATIENCE_S), owner="a"))
+            slow = asyncio.create_task(
+                scheduler.run(compiles, queue=queue, deadline=later(PATIENCE_S), owner=Owner("a"))
+            )
             await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
-            assert await scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner="a") == 1
+            assert (
+                await scheduler.run(lambda checkpoint: 1, queue=queue, deadline=later(PATIENCE_S), owner=Owner("a"))
+                == 1
+            )
             gate.opened.set()
             assert await slow == "done"
         assert threads == ["scheduler-short", "scheduler-compile", "scheduler-long", "scheduler-compile"]
@@ -311,7 +334,7 @@ def test_slow_traces_of_some_owners_hold_no_other():
         gates = [Gate() for _ in range(5)]
 
         def trace(gate: Gate, owner: str, seconds: float) -> asyncio.Task[str]:
-            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner=owner)
+            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner=Owner(owner))
             return asyncio.create_task(run)
 
         tasks = [trace(gates[0], "a", PATIENCE_S), trace(gates[1], "a", PATIENCE_S), trace(gates[2], "b", PATIENCE_S)]
@@ -327,7 +350,7 @@ def test_slow_traces_of_some_owners_hold_no_other():
         for gate in gates:
             gate.opened.set()
         assert await asyncio.gather(*tasks) == ["done"] * 4
-        assert [late.owner for late in scheduler.overruns()] in ([], ["d"])
+        assert [late.owner.op for late in scheduler.overruns()] in ([], ["d"])
 
     in_a_scheduler(test, waiting=16)
 
@@ -341,10 +364,10 @@ def test_traces_that_do_not_end_hold_no_other_and_have_a_bound():
             with uninterrupted():
                 return gate(checkpoint)
 
-        def trace(owner: str, seconds: float, work: Callable[[Checkpoint], str] = hangs) -> Awaitable[str]:
+        def trace(owner: Owner, seconds: float, work: Callable[[Checkpoint], str] = hangs) -> Awaitable[str]:
             return scheduler.run(work, queue="compile", deadline=later(seconds), owner=owner)
 
-        owners = ["a (key x)", "a (key y)", *"bcdefgh"]
+        owners = [Owner("a", "x"), Owner("a", "y"), *map(Owner, "bcdefgh")]
         ended = await asyncio.gather(*(trace(owner, 6) for owner in owners), return_exceptions=True)
         assert {type(each) for each in ended} == {DeadlinePassed}
         # One of nine had no thread.
@@ -352,16 +375,16 @@ def test_traces_that_do_not_end_hold_no_other_and_have_a_bound():
         while len(scheduler.late_traces()) < len(owners) - 1:
             assert time.monotonic() < until
             await asyncio.sleep(PAUSE_S)
-        assert await trace("i", PATIENCE_S, lambda checkpoint: "served") == "served"
+        assert await trace(Owner("i"), PATIENCE_S, lambda checkpoint: "served") == "served"
         with pytest.raises(Overloaded, match="2 traces of op a have not ended") as refused:
-            await trace("a (key z)", PATIENCE_S)
+            await trace(Owner("a", "z"), PATIENCE_S)
         assert refused.value.headers == {"Retry-After": "5"}
         assert scheduler.overruns() == []
         gate.opened.set()
         while scheduler.late_traces():
             assert time.monotonic() < until
             await asyncio.sleep(PAUSE_S)
-        assert await trace("a (key z)", PATIENCE_S) == "done"
+        assert await trace(Owner("a", "z"), PATIENCE_S) == "done"
 
     in_a_scheduler(test, waiting=64)
 
@@ -377,7 +400,7 @@ def test_work_behind_a_late_trace_is_late_from_the_end_of_the_trace():
             return gate(checkpoint)
 
         with pytest.raises(DeadlinePassed):
-            await scheduler.run(work, queue="compile", deadline=later(0.05), owner="a")
+            await scheduler.run(work, queue="compile", deadline=later(0.05), owner=Owner("a"))
         assert await asyncio.to_thread(gate.entered.wait, PATIENCE_S)
         while not (late := scheduler.overruns()):
             await asyncio.sleep(PAUSE_S)
@@ -392,7 +415,7 @@ def test_abandoned_work_of_an_owner_lets_one_more_begin():
         gates = [Gate() for _ in range(3)]
 
         def trace(gate: Gate, seconds: float) -> asyncio.Task[str]:
-            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner="a")
+            run = scheduler.run(gate, queue="compile", deadline=later(seconds), owner=Owner("a"))
             return asyncio.create_task(run)
 
         with pytest.raises(DeadlinePassed):

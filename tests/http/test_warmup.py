@@ -20,6 +20,7 @@ from app.execution.scheduler import Scheduler
 from app.runtime import traces
 from app.runtime.cancellation import Checkpoint
 from app.settings import Settings
+from app.telemetry.accounts import Owner
 from app.tensors.json import decode
 from ops import Registry, discover
 from tests.http.native_client import ask
@@ -109,7 +110,7 @@ def test_the_warm_up_waits_for_an_idle_scheduler(counts):
             assert opened.wait(PATIENCE_S)
 
         busy = asyncio.create_task(
-            engine.scheduler.run(work, queue="short", deadline=time.monotonic() + PATIENCE_S, owner="a")
+            engine.scheduler.run(work, queue="short", deadline=time.monotonic() + PATIENCE_S, owner=Owner("a"))
         )
         await asyncio.sleep(10 * warmup.PAUSE_S)
         assert counts() == (0, 0)
@@ -156,7 +157,7 @@ def test_the_warm_up_takes_no_place_in_the_queue(monkeypatch, counts):
         try:
             point = bind(OPS["sign"], {"x": [1, -2]}, {}, None, decode, mode="graph", device=CPU, max_elements=9)
             pending = engine.batches.run(
-                derivatives.forward(point), queue="short", owner="a", deadline=time.monotonic() + PATIENCE_S
+                derivatives.forward(point), queue="short", owner=Owner("a"), deadline=time.monotonic() + PATIENCE_S
             )
             running = asyncio.create_task(pending)
             await asyncio.sleep(0.1)
@@ -183,7 +184,7 @@ def test_the_warm_up_records_durations(monkeypatch, counts):
         await task
         point = bind(OPS["square"], {"x": [3, 4]}, {}, None, decode, mode="xla", device=CPU, max_elements=9)
         found = await engine.batches.run(
-            derivatives.forward(point), queue="short", owner="a", deadline=time.monotonic() + PATIENCE_S
+            derivatives.forward(point), queue="short", owner=Owner("a"), deadline=time.monotonic() + PATIENCE_S
         )
         assert found[0, "y"].tolist() == [9, 16]
 

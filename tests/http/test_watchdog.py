@@ -10,6 +10,7 @@ import pytest
 from app.execution.scheduler import Scheduler
 from app.execution.tickets import Overrun
 from app.execution.watchdog import STUCK, Watch
+from app.telemetry.accounts import Owner
 from tests.http.conftest import PLUGINS
 from tests.http.native_client import JSON, ask, post, problem
 from tests.http.test_launcher import SQUARE, own_lines, status_of
@@ -172,6 +173,6 @@ def test_traces_that_wait_neither_end_the_process_nor_hold_others(start, waiting
 
 
 def test_only_work_that_is_stuck_twice_in_a_row_ends_the_process():
-    watch, stuck, late = Watch(Scheduler(1), 10.0), Overrun(11.0, "op"), Overrun(9.0, "op")
+    watch, stuck, late = Watch(Scheduler(1), 10.0), Overrun(11.0, Owner("op")), Overrun(9.0, Owner("op"))
     looks = [watch.look(found) for found in ([stuck], [late], [stuck], [stuck])]
     assert looks == [None, None, None, stuck]

@@ -18,6 +18,7 @@ from app.runtime import modes, trace_limits, traces
 from app.runtime.cancellation import Interruptible
 from app.runtime.modes import KeyedArrays
 from app.runtime.trace_limits import MOST_OF_COMPOSITION, Limits, TooManyNodes, limited
+from app.telemetry.accounts import Owner
 from ops import Example, Input, Mode, Op, Output, Tensor
 from tests.autodiff.elementwise_calls import CPU, own_traces
 from tests.execution.test_scheduler import in_a_scheduler, later
@@ -189,7 +190,7 @@ def test_the_trace_of_a_page_goes_on_in_the_background_once() -> None:
             def work(checkpoint: Callable[[], None]) -> KeyedArrays:
                 return modes.run(program, "graph", [np.array([0.5])], CPU)
 
-            return scheduler.run(work, queue="short", deadline=later(seconds), owner="slow")
+            return scheduler.run(work, queue="short", deadline=later(seconds), owner=Owner("slow"))
 
         with pytest.raises(DeadlinePassed):
             await ask(0.2)
@@ -232,7 +233,7 @@ def test_a_trace_in_the_background_has_an_end(monkeypatch: pytest.MonkeyPatch) -
         while count < 2:  # it is tried again, later
             assert time.monotonic() < until
             try:
-                await scheduler.run(work, queue="short", deadline=later(0.1), owner="slow")
+                await scheduler.run(work, queue="short", deadline=later(0.1), owner=Owner("slow"))
             except Overloaded as refused:
                 refusals.add(refused.detail.split(",")[0].split(" more")[0])
             except DeadlinePassed:
@@ -266,7 +267,7 @@ def test_a_trace_that_makes_no_node_leaves_its_place_in_the_background(monkeypat
             def work(checkpoint: Callable[[], None]) -> KeyedArrays:
                 return modes.run(program, "graph", [np.array([0.5])], CPU)
 
-            return lambda: scheduler.run(work, queue="short", deadline=later(seconds), owner=owner)
+            return lambda: scheduler.run(work, queue="short", deadline=later(seconds), owner=Owner(owner))
 
         for i in range(traces.BACKGROUND + 1):
             # The last one begins when the others have turned out to be slow.

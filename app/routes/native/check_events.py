@@ -16,7 +16,7 @@ from app.gradcheck.pace import Pace, in_order
 from app.gradcheck.report import Step
 from app.processes.steps import Limits, OpChecks
 from app.routes.native.check_models import CheckRequest, ChecksRequest
-from app.telemetry.accounts import NOT_CHARGED, Account
+from app.telemetry.accounts import NOT_CHARGED, Account, Owner
 from ops import FLOATS, Op
 from pullback.documents import written
 from pullback.gradcheck.verdict import Verdict, worst_verdict
@@ -55,14 +55,14 @@ class Requested:
         return cls(tuple(Job(op.name, options, checks) for op in ops), unavailable, request.findings)
 
     async def events(
-        self, engine: Engine, limits: Limits, owner_suffix: str = "", account: Account = NOT_CHARGED
+        self, engine: Engine, limits: Limits, key: str = "", account: Account = NOT_CHARGED
     ) -> AsyncGenerator[Event]:
         """Yield the events; steps after the limit are skipped, and ``account`` pays for the others."""
         began = time.monotonic()
         try:
             of_ops = list[OpChecks]()
             for job in self.jobs:
-                owner = job.op + owner_suffix
+                owner = Owner(job.op, key)
                 report = await engine.report(job, time.monotonic() + engine.deadline_s, owner)
                 of_ops.append(OpChecks(job, report, limits, owner, engine.counters(job.op, "checks"), account))
             missing = [{"op": name, "reason": reason} for name, reason in self.unavailable.items()]

@@ -25,6 +25,7 @@ from app.routes.native.check_events import Event, Requested, check_support, opti
 from app.routes.native.check_models import CheckRequest, ChecksRequest, VerifyRequest
 from app.routes.native.points import point_of, spell_nonfinite, spelled_reply
 from app.runtime.cancellation import Checkpoint
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from app.tensors import json
 from app.tensors.fast_json import parse, places
@@ -93,13 +94,13 @@ class StreamHandler:
     async def __call__(self, request: Request) -> None:
         """Send the stream; raises a ``PullbackError`` if the request is invalid."""
         media_type = _negotiate(request, (EVENTS, LINES))
-        body, deadline, suffix = await request.read(), request.deadline.at, request.owner_suffix
+        body, deadline = await request.read(), request.deadline.at
 
         def requested_by() -> tuple[ChecksRequest, Requested]:
             parameters = read(body, ChecksRequest)
             return parameters, Requested.of(self.engine, parameters)
 
-        parameters, requested = await self.engine.describe(requested_by, f"checks{suffix}", deadline)
+        parameters, requested = await self.engine.describe(requested_by, Owner("checks", request.key), deadline)
         # The client's deadline limits the stream if there is one, otherwise the server's setting does.
         has_deadline = b"pullback-deadline-ms" in request.headers
         until, cure = (
@@ -113,7 +114,7 @@ class StreamHandler:
             await request.send({"type": "http.response.start", "status": 200, "headers": headers})
             request.deadline.start_work(until=math.inf)
             limits = limits.within(parameters.budget_s)
-            async with aclosing(requested.events(self.engine, limits, suffix, request.account)) as events:
+            async with aclosing(requested.events(self.engine, limits, request.key, request.account)) as events:
                 async for event in events:
                     if event["event"] == "progress":
                         note_progress(event["done"], event["steps"])

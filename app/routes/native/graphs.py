@@ -19,6 +19,7 @@ from app.requests.answers import JSON, accepted, content_type
 from app.routes.native.catalogue import contract_text
 from app.routes.native.catalogue_models import OpContract
 from app.routes.protocol import find_op
+from app.telemetry.accounts import Owner
 from app.tensors.strict_json import Body
 
 EXAMPLE = {
@@ -81,7 +82,7 @@ async def _keep(engine: Engine, request: Request) -> None:
     content_type(request.headers)
     accepted(request.headers)
     body, name = await request.read(), request.scope["path_params"].get("name")
-    work, owner = partial(_kept, engine, name, request.key, body), PREFIX + request.owner_suffix
+    work, owner = partial(_kept, engine, name, request.key, body), Owner(PREFIX, request.key)
     await send_reply(await engine.describe(work, owner, request.deadline.at), request)
 
 

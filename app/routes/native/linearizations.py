@@ -32,6 +32,7 @@ from app.routes.native.derivatives import FORMATS, MEDIA_TYPES, Format, FormatsH
 from app.routes.native.descriptions import X, binary, computation
 from app.routes.protocol import document_reply
 from app.runtime.cancellation import Checkpoint
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from app.tensors.json import decode
 from app.tensors.strict_json import Body
@@ -246,9 +247,7 @@ async def _get(engine: Engine, request: Request) -> None:
     held, own = engine.linearizations.get(request.scope["path_params"]["id"], request.key)
     others = {"linearization": _about(held)}
     work = partial(target.write, {"outputs": _outputs(own)}, "nested", others)
-    await send_reply(
-        await engine.describe(work, own.point.op.owner + request.owner_suffix, request.deadline.at), request
-    )
+    await send_reply(await engine.describe(work, Owner(own.point.op.owner, request.key), request.deadline.at), request)
 
 
 async def _renew(store: Linearizations, request: Request) -> None:

@@ -115,7 +115,7 @@ async def _get(engine: Engine, op: Op, request: Request) -> None:
         layout = safetensors.lay_out(dict(found.arrays), {})
         return Reply(safetensors.MEDIA_TYPE, layout.pieces(), layout=layout)
 
-    await send_reply(await engine.with_all(values, request.deadline.at, request.owner_suffix, request.key), request)
+    await send_reply(await engine.with_all(values, request.deadline.at, request.key), request)
 
 
 def _need_parameters(op: Op) -> None:

@@ -30,6 +30,7 @@ from app.requests.plans import Plans
 from app.routes.protocol import document_reply
 from app.routes.umbridge.actions import ACTIONS, UnsupportedFeature, name_of, read_call, refuse_unknown, supports
 from app.routes.umbridge.models import Model, Models, Vector
+from app.telemetry.accounts import Owner
 from app.telemetry.counters import Counters
 from app.tensors.strict_json import Body
 
@@ -59,7 +60,7 @@ def routes(engine: Engine, plans: Plans) -> APIRouter:
         user_agent = request.headers.get(b"user-agent", b"")
         call = partial(read_call, engine, plans, models, ACTIONS[request.path])
         read = partial(call, parse=request.parse, user_agent=user_agent)
-        await answer(engine, request, read, body, owner="")
+        await answer(engine, request, read, body, op="")
 
     catalogue, computations = engine.counters("", "catalogue"), engine.counters("", "umbridge")
 
@@ -82,8 +83,8 @@ async def _body(request: Request) -> Body:
 
 async def _described(engine: Engine, request: Request, work: Callable[[], Reply]) -> Reply:
     """Return a description, made where it holds no other request; its op is not known before."""
-    deadline, suffix = request.deadline.at, request.owner_suffix
-    return await engine.with_all(lambda: engine.describe(work, INFO + suffix, deadline), deadline, suffix)
+    deadline, key = request.deadline.at, request.key
+    return await engine.with_all(lambda: engine.describe(work, Owner(INFO, key), deadline), deadline, key)
 
 
 def _info(models: Models) -> Reply:

@@ -21,6 +21,7 @@ from tensorflow.python.ops import gen_nn_ops
 from app.runtime.repairs.replacing import replace
 from ops import Tensor
 
+KERNELS: Any = gen_nn_ops
 SECOND_ORDERS = {
     "MaxPoolGradGrad": ("max_pool_grad_grad", "max_pool_grad"),
     "MaxPoolGradGradV2": ("max_pool_grad_grad_v2", "max_pool_grad_v2"),
@@ -31,10 +32,10 @@ SECOND_ORDERS = {
 
 def install() -> None:
     """Correct both orders; call this before any program is built."""
-    if not hasattr(gen_nn_ops.max_pool3d_grad, "__wrapped__"):
-        replace(gen_nn_ops.max_pool3d_grad, _volume_grad, "MaxPool3DGrad")
+    if not hasattr(KERNELS.max_pool3d_grad, "__wrapped__"):
+        replace(KERNELS.max_pool3d_grad, _volume_grad, "MaxPool3DGrad")
         for kernel, (name, adjoint) in SECOND_ORDERS.items():
-            replace(getattr(gen_nn_ops, name), _second_order(getattr(gen_nn_ops, adjoint)), kernel)
+            replace(getattr(KERNELS, name), _second_order(getattr(KERNELS, adjoint)), kernel)
 
 
 def _volume_grad(  # noqa: PLR0917 - these are TensorFlow's
@@ -58,11 +59,11 @@ def _volume_grad(  # noqa: PLR0917 - these are TensorFlow's
         planes = tf.reshape(x, [n * d, h, w, c])
         inner = {"ksize": [1, *sizes, 1], "strides": [1, *steps, 1], "padding": padding}
         outer = {"ksize": [1, depth, 1, 1], "strides": [1, step, 1, 1], "padding": padding}
-        largest = tf.stop_gradient(gen_nn_ops.max_pool(planes, **inner))
+        largest = tf.stop_gradient(KERNELS.max_pool(planes, **inner))
         rows = tf.reshape(largest, [n, d, y_shape[2] * y_shape[3], c])
-        y = tf.stop_gradient(gen_nn_ops.max_pool(rows, **outer))
-        back = gen_nn_ops.max_pool_grad(rows, y, tf.reshape(dy, tf.shape(y)), **outer)
-        back = gen_nn_ops.max_pool_grad(planes, largest, tf.reshape(back, tf.shape(largest)), **inner)
+        y = tf.stop_gradient(KERNELS.max_pool(rows, **outer))
+        back = KERNELS.max_pool_grad(rows, y, tf.reshape(dy, tf.shape(y)), **outer)
+        back = KERNELS.max_pool_grad(planes, largest, tf.reshape(back, tf.shape(largest)), **inner)
         result: Tensor = tf.reshape(back, tf.shape(x))
         result.set_shape(x.shape)
         return result
@@ -85,7 +86,7 @@ def _second_order(adjoint: Any) -> Any:
         data_format: str | None = None,
         name: str | None = None,
     ) -> Tensor:
-        windows, padding = _Windows.of(ksize, strides, padding), tf.compat.as_str(padding)
+        windows = _Windows.of(ksize, strides, padding)
         options = {} if data_format is None else {"data_format": data_format}
 
         def function(x: Tensor, y: Tensor, dx: Tensor) -> tuple[Tensor, Any]:
@@ -118,9 +119,10 @@ class _Windows(NamedTuple):
         given = tf.get_static_value(tf.convert_to_tensor(ksize)), tf.get_static_value(tf.convert_to_tensor(strides))
         if given[0] is None or given[1] is None:
             raise ValueError("the second order of max pooling: expected windows that are known while TensorFlow traces")
-        if (padding := tf.compat.as_str(padding)) not in {"SAME", "VALID"}:
-            raise ValueError(f'the second order of max pooling: expected padding "SAME" or "VALID", got {padding!r}')
-        return cls([*map(int, given[0])], [*map(int, given[1])], padding == "SAME")
+        text = padding.decode() if isinstance(padding, bytes) else padding
+        if text not in {"SAME", "VALID"}:
+            raise ValueError(f'the second order of max pooling: expected padding "SAME" or "VALID", got {text!r}')
+        return cls([*map(int, given[0])], [*map(int, given[1])], text == "SAME")
 
     def at_largest(self, x: Tensor, dx: Tensor) -> Tensor:
         """Return the number of ``dx`` at the largest number of ``x`` in each window, the first of equal ones.
