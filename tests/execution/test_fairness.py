@@ -30,17 +30,17 @@ def test_a_flood_at_its_limit_leaves_room_for_others(count: int, alone: int):
     places = Admission(count)
     assert fill(places, "flood", count) == alone
     if count > 1:
-        places.take("other")
-        places.give("other")
+        places.take(Owner("other"))
+        places.give(Owner("other"))
     for _ in range(alone):
-        places.give("flood")
+        places.give(Owner("flood"))
     assert fill(places, "other", count) == alone
 
 
 def test_floods_of_many_ops_leave_room_for_one_more():
     places = Admission(100)
     assert {name: fill(places, name, 100) for name in "abc"} == {"a": 50, "b": 25, "c": 13}
-    places.take("d")
+    places.take(Owner("d"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 100, 1024])

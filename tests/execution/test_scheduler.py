@@ -166,11 +166,11 @@ def test_ops_are_served_round_robin_and_each_in_order():
 def test_leaving_the_queue_keeps_the_order_of_the_rest():
     turns = RoundRobin[str]()
     for item in ("a0", "a1", "b0", "c0"):
-        turns.put(item[0], item)
-    assert turns.remove("b", "b0")
-    assert not turns.remove("b", "b0")
-    assert not turns.remove("a", "a9")
-    assert [turns.take(owner) for owner in ("a", "c", "a")] == ["a0", "c0", "a1"]
+        turns.put(Owner(item[0]), item)
+    assert turns.remove(Owner("b"), "b0")
+    assert not turns.remove(Owner("b"), "b0")
+    assert not turns.remove(Owner("a"), "a9")
+    assert [turns.take(Owner(op)) for op in "aca"] == ["a0", "c0", "a1"]
     assert not turns
 
 
