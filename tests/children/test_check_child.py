@@ -19,6 +19,7 @@ from app.gradcheck.report import DEADLINE, Report
 from app.processes.messages import Began, Done, Left, Order, Planned
 from app.processes.steps import Limits
 from app.runtime.cancellation import Checkpoint
+from app.telemetry.accounts import Owner
 from ops import Op
 from ops.square import OP
 from tests.patience import PATIENCE_S
@@ -58,7 +59,7 @@ def test_no_step_waits_for_one_that_does_not_stop(
     found = list[Any]()
 
     async def run() -> None:
-        order = Order(setup(), None, job, Limits(time.monotonic() + PATIENCE_S, "all", 0.2), "me")
+        order = Order(setup(), None, job, Limits(time.monotonic() + PATIENCE_S, "all", 0.2), Owner("me"))
         running = asyncio.create_task(child.run(engine, order))
         while not found or not isinstance(found[-1], Done):
             found.append(await asyncio.to_thread(ours.recv))

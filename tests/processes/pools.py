@@ -18,6 +18,7 @@ from app.processes.pool import CheckPool
 from app.processes.sources import Sources
 from app.processes.steps import Limits, OpChecks
 from app.settings import Settings
+from app.telemetry.accounts import Owner
 from ops.square import OP
 from tests.patience import PATIENCE_S, PAUSE_S
 from tests.processes.obedient import ObedientServer
@@ -63,7 +64,7 @@ def empty_report(checks: tuple[str, ...] = ("contract",)) -> Report:
 async def check(pool: CheckPool, action: str, seconds: float = PATIENCE_S) -> Report:
     """Order an action; return the report."""
     report, limits = empty_report(), Limits(time.monotonic() + seconds)
-    async for _ in CheckerInProcesses(pool).steps(OpChecks(Job(action, OPTIONS), report, limits, "me")):
+    async for _ in CheckerInProcesses(pool).steps(OpChecks(Job(action, OPTIONS), report, limits, Owner("me"))):
         pass
     return report
 

@@ -18,6 +18,7 @@ from app.processes.check_process import ForkServer
 from app.processes.checker import CheckerInProcesses
 from app.processes.pool import CheckPool
 from app.processes.steps import OP_BUDGET, Limits, OpChecks
+from app.telemetry.accounts import Owner
 from ops.square import OP
 from tests.patience import PATIENCE_S
 from tests.processes.obedient import ObedientServer
@@ -39,7 +40,7 @@ def test_a_process_that_others_end_is_replaced_by_another(tmp_path: Path, caplog
 def test_who_takes_steps_slowly_holds_no_process() -> None:
     async def test(pool: CheckPool) -> None:
         limits = Limits(time.monotonic() + PATIENCE_S)
-        slow = CheckerInProcesses(pool).steps(OpChecks(Job("nothing", OPTIONS), empty_report(), limits, "me"))
+        slow = CheckerInProcesses(pool).steps(OpChecks(Job("nothing", OPTIONS), empty_report(), limits, Owner("me")))
         await anext(slow)
         assert await check(pool, "nothing")
         assert [step async for step in slow] == []
@@ -55,7 +56,9 @@ def test_a_report_without_steps_needs_no_process() -> None:
     async def test(pool: CheckPool) -> None:
         limits, nothing = Limits(time.monotonic() + PATIENCE_S), Report(OP, OPTIONS)
         job = Job("crash", OPTIONS)
-        assert [step async for step in CheckerInProcesses(pool).steps(OpChecks(job, nothing, limits, "me"))] == []
+        assert [
+            step async for step in CheckerInProcesses(pool).steps(OpChecks(job, nothing, limits, Owner("me")))
+        ] == []
 
     in_a_pool(test, server=Refusing)
 
@@ -65,7 +68,7 @@ def test_a_late_step_names_its_own_limit(step_s: float, op_s: float, cure: str) 
     async def test(pool: CheckPool) -> None:
         limits = Limits(time.monotonic() + PATIENCE_S, "the whole", step_s, op_s)
         report = empty_report(("contract", "value"))
-        async for _ in CheckerInProcesses(pool).steps(OpChecks(Job("hang", OPTIONS), report, limits, "me")):
+        async for _ in CheckerInProcesses(pool).steps(OpChecks(Job("hang", OPTIONS), report, limits, Owner("me"))):
             pass
         assert [step.cure for step in report.steps] == [cure] * len(report.steps)
         assert verdicts(await check(pool, "nothing")) == []
