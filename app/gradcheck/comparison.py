@@ -32,6 +32,8 @@ FEW_STEPS = 14
 DIRECTIONS = 3
 # The first step, as a fraction of the number that it moves.
 FIRST_STEP = 0.25
+# The least share of the numbers with terms that must stand still if the gradient in them is 0.
+ENOUGH_STILL = 0.25
 # How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
 NEARBY_DISTANCE, NEARBY_POINTS, OTHER_SLOPE = 2.0**-8, 16, 0.05
 
@@ -60,6 +62,18 @@ class Gradient:
     """The calls that reproduce each part."""
     scales: Arrays = field(default_factory=dict[str, Array])
     """How large the terms of each number are, if that is known."""
+    moved: Arrays = field(default_factory=dict[str, Array])
+    """How large the terms are of what is differentiated, number by number, if that is known."""
+
+    def at_rest(self, scales: Array, step: Array | float, value: Array, moved: Array) -> Array:
+        """Return the scales; a gradient without terms is 0, and as exact as what it is of stands still in a step.
+
+        Numbers that nothing depends on prove nothing, unless many of those that have ``moved`` terms stand still, too.
+        """
+        is_moved, is_still = moved != 0, (scales == 0) & (value == 0)
+        if not is_moved.any() or np.mean(is_still[is_moved]) < ENOUGH_STILL:
+            return scales
+        return np.where(is_still, sum(float(np.sum(terms)) for terms in self.moved.values()) / step, scales)
 
 
 def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
@@ -141,10 +155,12 @@ def _compare_coordinates(
     def index_of(i: int) -> Index:
         return index(int(coordinates[i]))
 
-    scale = gradient.scales.get(name)
+    scale = np.ravel(gradient.scales[name])[coordinates] if name in gradient.scales else None
+    if scale is not None and name in gradient.moved:
+        scale = gradient.at_rest(scale, step, numeric.value, np.ravel(gradient.moved[name])[coordinates])
     where = {
         **{"x": x[coordinates], "index": index_of, "calls": calls},
-        "scale": None if scale is None else np.ravel(scale)[coordinates],
+        "scale": scale,
         "indices": ()
         if subsample.is_elementwise
         else [(np.shape(objective.leaves[name]), index(int(i))) for i in coordinates],
@@ -177,7 +193,10 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         numeric = estimate_inside(estimate, is_at_end, np.ones(count), analytic, bar, cheaper=cheaper)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         where = {"index": nowhere, "calls": calls}
-        where["scale"] = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
+        scale = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
+        if scale is not None and gradient.moved:
+            scale = gradient.at_rest(scale, 1.0, numeric.value, np.ones(count))
+        where["scale"] = scale
         status = _status(numeric, analytic, np.ones(count), target)
         add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 

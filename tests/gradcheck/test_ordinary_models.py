@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from ops import Example, Op
+from ops import Example, Input, Op, Output
 from tests.gradcheck.checking import failed, report
 
 CHECKS = ("derivative", "second", "sizes")
@@ -135,3 +135,30 @@ def test_a_layer_in_half_precision_without_a_gradient_fails(name: str, policy: s
 @pytest.mark.parametrize(("name", "seed"), CASES_IN_FLOAT16)
 def test_a_layer_in_float16_that_is_off_by_a_tenth_fails(name: str, seed: int) -> None:
     assert "derivative" in failed(report(op_of(name, larger_relu, "mixed_float16"), checks=("derivative",), seed=seed))
+
+
+def pooled(curvature: float) -> Op:
+    """Return an op of float32 alone, whose second order is 0, and wrong if it has a curvature."""
+
+    @tf.custom_gradient
+    def bent(x: Any) -> Any:
+        return x + curvature * x * x, lambda dy: dy * tf.stop_gradient(1 + 2 * curvature * x)
+
+    numbers = np.random.default_rng(0).normal(size=(1, 4, 4, 4, 1))
+    return Op(
+        name="pooled",
+        summary="Relu and max pooling of volumes.",
+        doc="y = max pooling of relu(x).",
+        source="TensorFlow",
+        function=lambda x: tf.nn.max_pool3d(tf.nn.relu(bent(x)), 2, 2, "SAME"),
+        inputs=(Input("x", ("float32",), ("N", 4, 4, 4, 1)),),
+        outputs=(Output("y", ("float32",), ("N", 2, 2, 2, 1)),),
+        examples=(Example("volume", {"x": numbers.tolist()}),),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_second_order_that_is_0_in_float32_alone_is_told_from_a_lost_one(seed: int) -> None:
+    curvatures = {0.0: "pass", 1e-5: "inconclusive", 1e-2: "fail", 1.0: "fail"}
+    found = {each: report(pooled(each), checks=("second",), seed=seed)["verdict"] for each in curvatures}
+    assert found == curvatures

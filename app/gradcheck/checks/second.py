@@ -117,6 +117,8 @@ def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping
 def compare_x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     """Compare the gradients of the vjp at x with their claim, by input."""
     gradient = _gradient(target, subsample, "products", comparisons)
+    terms = {name: dx * subsample.vectors[name] for name, dx in subsample.of_kind("gradients").items()}
+    gradient = replace(gradient, moved={name: np.abs(np.nan_to_num(each)) for name, each in terms.items()})
     if isinstance(subsample.claim.second, Formula):
         compare_with_formula(subsample, gradient, claim_function(subsample, 2))
     else:

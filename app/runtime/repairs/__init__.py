@@ -6,6 +6,7 @@ from app.runtime.repairs import (
     dense_cotangents,
     empty_transforms,
     failed_decompositions,
+    gradient_kernels,
     moments,
     pooling,
     power_gradient,
@@ -22,6 +23,7 @@ def install() -> None:
     dense_cotangents.install()
     empty_transforms.install()
     failed_decompositions.install()
+    gradient_kernels.install()
     moments.install()
     pooling.install()
     power_gradient.install()
