@@ -192,11 +192,10 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         is_at_end = np.full(count, float(inward.any()))
         numeric = estimate_inside(estimate, is_at_end, np.ones(count), analytic, bar, cheaper=cheaper)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
-        where = {"index": nowhere, "calls": calls}
         scale = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
         if scale is not None and gradient.moved:
             scale = gradient.at_rest(scale, 1.0, numeric.value, np.ones(count))
-        where["scale"] = scale
+        where = {"index": nowhere, "calls": calls, "scale": scale}
         status = _status(numeric, analytic, np.ones(count), target)
         add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)
 

@@ -14,7 +14,6 @@ from pullback.ops import OpFault, custom_gradient
 TWO = [0, 1, 1, 0]
 Function = Callable[[tf.Tensor], tf.Tensor]
 FIRST: dict[str, Function] = {
-    "Cumprod": tf.math.cumprod,
     "EuclideanNorm": tf.math.reduce_euclidean_norm,
     "MatrixDeterminant": lambda z: tf.linalg.det(tf.reshape(z, [2, 2])),
     "MatrixSquareRoot": lambda z: tf.linalg.sqrtm(tf.reshape(z, [2, 2]) + 3 * tf.eye(2, dtype=z.dtype)),
@@ -30,9 +29,11 @@ FIRST: dict[str, Function] = {
 }
 SECOND: dict[str, Function] = {
     "Svd": lambda z: tf.abs(tf.linalg.svd(tf.reshape(z, [2, 2]))[1]),
-    "Prod": tf.reduce_prod,
 }
 RIGHT: dict[str, Function] = {
+    "cumulative products": tf.math.cumprod,
+    "exclusive cumulative products": lambda z: tf.math.cumprod(z, exclusive=True, reverse=True),
+    "product": tf.reduce_prod,
     "the size of slogdet": lambda z: tf.math.real(tf.linalg.slogdet(tf.reshape(z, [2, 2]))[1]),
     "the size of slogdet as a complex number": lambda z: tf.linalg.slogdet(tf.reshape(z, [2, 2]))[1],
     "singular values": lambda z: tf.linalg.svd(tf.reshape(z, [2, 2]), compute_uv=False) ** 2,

@@ -281,7 +281,7 @@ CALLS: dict[str, Call] = {
             VOLUME,
         ),
     ),
-    "CropAndResize": Call(
+    "CropAndResize CropAndResizeGradImage": Call(
         lambda x: raw.CropAndResize(
             image=x, boxes=[[0.1, 0.1, 1.0, 1.0], [0.2, 0.1, 0.9, 1.0]], box_ind=[0, 1], crop_size=[4, 4]
         ),
@@ -367,8 +367,10 @@ CALLS: dict[str, Call] = {
     "ExtractVolumePatches": Call(
         lambda x: raw.ExtractVolumePatches(input=x, ksizes=[1, 2, 2, 2, 1], strides=[1] * 5, padding="SAME"), (VOLUME,)
     ),
-    "FakeQuantWithMinMaxArgs": Call(lambda x: raw.FakeQuantWithMinMaxArgs(inputs=x, min=0, max=0.5), (V,)),
-    "FakeQuantWithMinMaxVars": Call(
+    "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient": Call(
+        lambda x: raw.FakeQuantWithMinMaxArgs(inputs=x, min=0, max=0.5), (V,)
+    ),
+    "FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsGradient": Call(
         lambda x, a, b: raw.FakeQuantWithMinMaxVars(inputs=x, min=-a, max=b),
         (
             V,
@@ -376,7 +378,7 @@ CALLS: dict[str, Call] = {
             (),
         ),
     ),
-    "FakeQuantWithMinMaxVarsPerChannel": Call(
+    "FakeQuantWithMinMaxVarsPerChannel FakeQuantWithMinMaxVarsPerChannelGradient": Call(
         lambda x, a, b: raw.FakeQuantWithMinMaxVarsPerChannel(inputs=x, min=-a, max=b),
         (
             M,
@@ -448,33 +450,13 @@ CALLS: dict[str, Call] = {
     "IFFT2D": Call(lambda x: parts(raw.IFFT2D(input=cx(x)) ** 2), (M,)),
     "IFFT3D": Call(lambda x: parts(raw.IFFT3D(input=cx(x)) ** 2), ((2, 2, 2),)),
     "Imag": Call(lambda x: raw.Imag(input=cx(x) ** 2), (V,)),
-    "ImageProjectiveTransformV2": Call(
-        lambda x: raw.ImageProjectiveTransformV2(
-            images=x,
-            transforms=[[1.0, 0.1, 0.2, 0.1, 1.0, 0.3, 0.0, 0.0]],
-            output_shape=[4, 4],
-            interpolation="BILINEAR",
-        ),
-        (IMAGE,),
-    ),
-    "ImageProjectiveTransformV3": Call(
-        lambda x: raw.ImageProjectiveTransformV3(
-            images=x,
-            transforms=[[1.0, 0.1, 0.2, 0.1, 1.0, 0.3, 0.0, 0.0]],
-            output_shape=[4, 4],
-            interpolation="BILINEAR",
-            fill_value=0.0,
-            fill_mode="REFLECT",
-        ),
-        (IMAGE,),
-    ),
     "IRFFT": Call(lambda x: raw.IRFFT(input=cx(x) ** 2, fft_length=[6], Treal=tf.float64), (M,)),
     "IRFFT2D": Call(lambda x: raw.IRFFT2D(input=cx(x) ** 2, fft_length=[4, 6], Treal=tf.float64), (M,)),
     "IsotonicRegression": Call(lambda x: raw.IsotonicRegression(input=x, output_dtype=x.dtype)[0], (M,)),
     "L2Loss": Call(lambda x: raw.L2Loss(t=x), (V,)),
     "LogMatrixDeterminant": Call(lambda x: raw.LogMatrixDeterminant(input=regular(x))[1], ((2, 3, 3),)),
     "LogSoftmax": Call(lambda x: raw.LogSoftmax(logits=x), (M,)),
-    "LRN": Call(lambda x: raw.LRN(input=x, depth_radius=1), (IMAGE,)),
+    "LRN LRNGrad": Call(lambda x: raw.LRN(input=x, depth_radius=1), (IMAGE,)),
     "MatMul twice": Call(
         lambda x: raw.MatMul(a=x, b=raw.MatMul(a=x, b=x, transpose_b=True), transpose_a=True), (SQUARE,)
     ),
@@ -558,7 +540,7 @@ CALLS: dict[str, Call] = {
         ),
     ),
     "MaxPoolV2": Call(lambda x: raw.MaxPoolV2(input=x, **POOL2), (IMAGE,)),
-    "MaxPoolWithArgmax": Call(lambda x: raw.MaxPoolWithArgmax(input=x, **POOL2)[0], (IMAGE,)),
+    "MaxPoolWithArgmax MaxPoolGradWithArgmax": Call(lambda x: raw.MaxPoolWithArgmax(input=x, **POOL2)[0], (IMAGE,)),
     "MirrorPad": Call(lambda x: raw.MirrorPad(input=x, paddings=[[1, 0], [0, 2]], mode="REFLECT"), (M,)),
     "MirrorPad none": Call(lambda x: raw.MirrorPad(input=x, paddings=[[0, 0], [0, 0]], mode="REFLECT"), (M,)),
     "MirrorPadGrad": Call(lambda x: raw.MirrorPadGrad(input=x, paddings=[[1, 0], [0, 1]], mode="SYMMETRIC"), (M,)),
@@ -591,17 +573,19 @@ CALLS: dict[str, Call] = {
         ),
         (V,),
     ),
-    "QuantizeAndDequantizeV4": Call(
+    "QuantizeAndDequantizeV4 QuantizeAndDequantizeV4Grad": Call(
         lambda x: raw.QuantizeAndDequantizeV4(
             input=x, input_min=tf.constant(0.0, x.dtype), input_max=tf.constant(0.5, x.dtype), range_given=True
         ),
         (V,),
     ),
     "Real": Call(lambda x: raw.Real(input=cx(x) ** 2), (V,)),
-    "ResizeBicubic": Call(lambda x: raw.ResizeBicubic(images=x, size=[4, 4]), (IMAGE,)),
+    "ResizeBicubic ResizeBicubicGrad": Call(lambda x: raw.ResizeBicubic(images=x, size=[4, 4]), (IMAGE,)),
     "ResizeBicubic up": Call(lambda x: raw.ResizeBicubic(images=x, size=[6, 7], half_pixel_centers=True), (IMAGE,)),
-    "ResizeBilinear": Call(lambda x: raw.ResizeBilinear(images=x, size=[4, 4]), (IMAGE,)),
-    "ResizeNearestNeighbor": Call(lambda x: raw.ResizeNearestNeighbor(images=x, size=[4, 4]), (IMAGE,)),
+    "ResizeBilinear ResizeBilinearGrad": Call(lambda x: raw.ResizeBilinear(images=x, size=[4, 4]), (IMAGE,)),
+    "ResizeNearestNeighbor ResizeNearestNeighborGrad": Call(
+        lambda x: raw.ResizeNearestNeighbor(images=x, size=[4, 4]), (IMAGE,)
+    ),
     "ResizeNearestNeighbor up": Call(
         lambda x: raw.ResizeNearestNeighbor(images=x, size=[6, 7], half_pixel_centers=True), (IMAGE,)
     ),
@@ -613,7 +597,7 @@ CALLS: dict[str, Call] = {
     "RFFT2D": Call(lambda x: parts(raw.RFFT2D(input=x, fft_length=[4, 4], Tcomplex=tf.complex128) ** 2), (M,)),
     "RGBToHSV": Call(lambda x: raw.RGBToHSV(images=x), ((2, 3),)),
     "Roll": Call(lambda x: raw.Roll(input=x, shift=[1], axis=[-1]), (M,)),
-    "ScaleAndTranslate": Call(
+    "ScaleAndTranslate ScaleAndTranslateGrad": Call(
         lambda x: raw.ScaleAndTranslate(images=x, size=[4, 4], scale=[1.1, 0.9], translation=[0.2, 0.1]), (IMAGE,)
     ),
     "ScatterNd": Call(lambda x: raw.ScatterNd(indices=[[2], [0], [2], [3]], updates=x, shape=[4, 4]), (M,)),
@@ -677,7 +661,7 @@ CALLS: dict[str, Call] = {
             (2, 2),
         ),
     ),
-    "SparseFillEmptyRows": Call(
+    "SparseFillEmptyRows SparseFillEmptyRowsGrad": Call(
         lambda v, d: raw.SparseFillEmptyRows(
             indices=[[0, 0], [0, 1], [2, 0]], values=v, dense_shape=[3, 2], default_value=d
         )[1],
@@ -703,7 +687,7 @@ CALLS: dict[str, Call] = {
         lambda v: raw.SparseReorder(input_indices=[[2, 2], [0, 1], [1, 0]], input_values=v, input_shape=[3, 3])[1],
         ((3,),),
     ),
-    "SparseSegmentMean": Call(
+    "SparseSegmentMean SparseSegmentMeanGrad": Call(
         lambda x: raw.SparseSegmentMean(data=x, indices=[0, 1, 3, 2], segment_ids=SEGMENTS), (M,)
     ),
     "SparseSegmentMeanWithNumSegments": Call(
@@ -712,7 +696,7 @@ CALLS: dict[str, Call] = {
         ),
         (M,),
     ),
-    "SparseSegmentSqrtN": Call(
+    "SparseSegmentSqrtN SparseSegmentSqrtNGrad": Call(
         lambda x: raw.SparseSegmentSqrtN(data=x, indices=[0, 1, 3, 2], segment_ids=SEGMENTS), (M,)
     ),
     "SparseSegmentSqrtNWithNumSegments": Call(
@@ -721,7 +705,9 @@ CALLS: dict[str, Call] = {
         ),
         (M,),
     ),
-    "SparseSegmentSum": Call(lambda x: raw.SparseSegmentSum(data=x, indices=[0, 1, 3, 2], segment_ids=SEGMENTS), (M,)),
+    "SparseSegmentSum SparseSegmentSumGrad": Call(
+        lambda x: raw.SparseSegmentSum(data=x, indices=[0, 1, 3, 2], segment_ids=SEGMENTS), (M,)
+    ),
     "SparseSegmentSumWithNumSegments": Call(
         lambda x: raw.SparseSegmentSumWithNumSegments(
             data=x, indices=[0, 1, 3, 2], segment_ids=SEGMENTS, num_segments=4

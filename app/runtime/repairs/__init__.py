@@ -7,6 +7,7 @@ from app.runtime.repairs import (
     empty_transforms,
     failed_decompositions,
     gradient_kernels,
+    gradient_terms,
     moments,
     pooling,
     power_gradient,
@@ -24,6 +25,7 @@ def install() -> None:
     empty_transforms.install()
     failed_decompositions.install()
     gradient_kernels.install()
+    gradient_terms.install()
     moments.install()
     pooling.install()
     power_gradient.install()

@@ -17,7 +17,7 @@ from ops import OpFault, Tensor
 Gradient = Callable[..., Any]
 
 WRONG = (
-    *("Cumprod", "EuclideanNorm", "MatrixDeterminant", "MatrixSquareRoot", "MulNoNan", "SegmentProd"),
+    *("EuclideanNorm", "MatrixDeterminant", "MatrixSquareRoot", "MulNoNan", "SegmentProd"),
     *("SquaredDifference", "TridiagonalSolve", "UnsortedSegmentProd", "Xdivy", "Xlog1py", "Xlogy"),
 )
 SIGN = "LogMatrixDeterminant"
@@ -65,7 +65,7 @@ def _refusing(name: str, gradient: Gradient) -> Gradient:
 
 def _refusing_the_sign(name: str, gradient: Gradient) -> Gradient:
     def guarded(node: Any, sign: Tensor | None, size: Tensor | None) -> Any:
-        if (dtype := _complex_dtype(node, (sign, size))) and not _is_zero(sign):
+        if (dtype := _complex_dtype(node, (sign, size))) and not is_zero(sign):
             raise _fault(f"the sign of {name}", dtype)
         if dtype and size is not None:
             size = tf.cast(tf.math.real(size), dtype)
@@ -74,7 +74,7 @@ def _refusing_the_sign(name: str, gradient: Gradient) -> Gradient:
     return guarded
 
 
-def _is_zero(cotangent: Any) -> bool:
+def is_zero(cotangent: Any) -> bool:
     """Return whether a cotangent is missing, or the zeros that TensorFlow puts in place of a missing one."""
     if cotangent is None:
         return True
@@ -87,7 +87,7 @@ def _is_zero(cotangent: Any) -> bool:
 def _refusing_its_own_gradient(name: str, gradient: Gradient) -> Gradient:
     def guarded(node: Any, *cotangents: Tensor | None) -> Any:
         found, dtype = gradient(node, *cotangents), _complex_dtype(node, cotangents)
-        has_vectors = node.get_attr("compute_uv") and not all(map(_is_zero, cotangents[1:]))
+        has_vectors = node.get_attr("compute_uv") and not all(map(is_zero, cotangents[1:]))
         return _once(found, _fault(f"the gradient of {name}", dtype)) if dtype and has_vectors else found
 
     return guarded

@@ -14,5 +14,6 @@ class _Registry:
     _registry: dict[str, Any]
 
     def list(self) -> KeysView[str]: ...
+    def register(self, candidate: object, name: str) -> None: ...
 
 gradient_registry: _Registry
