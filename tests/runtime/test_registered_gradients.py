@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import gen_image_ops
 
 import app.runtime.modes  # noqa: F401 - it installs the gradients
+from app.errors import Unprocessable
+from app.runtime.kernels import refuse_wrong_kernels
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.normal(size=(2, 5, 6, 3))
@@ -48,6 +51,37 @@ LINEAR: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "embedding": (safe_embedding, IMAGE[0, 0]),
     "fill empty rows": (filled_rows, np.arange(4.0) - 1.5),
 }
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_linear_resizing_has_the_gradient_of_float32_in_every_dtype(dtype: str, is_compiled: bool) -> None:
+    def vjp(x: Any, dy: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.image.resize(x, (7, 4))
+        return tape.gradient(y, x, dy)
+
+    x, dy = tf.constant(IMAGE, dtype), tf.constant(RNG.normal(size=(2, 7, 4, 3)), tf.float32)
+    found = tf.function(vjp, autograph=False, jit_compile=is_compiled)(x, dy)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, vjp(tf.cast(x, tf.float32), dy), rtol=2e-3, atol=2e-3)
+
+
+def test_xla_refuses_the_adjoint_of_linear_resizing_in_another_dtype() -> None:
+    def adjoint(dy: Any, x: Any) -> Any:
+        return gen_image_ops.resize_bilinear_grad.__wrapped__(dy, x)
+
+    image = [tf.TensorSpec([1, 2, 2, 1], dtype) for dtype in (tf.float32, tf.float64)]
+    refuse_wrong_kernels(traced(adjoint, image[0], image[0]), "saved")
+    with pytest.raises(Unprocessable, match="XLA's kernel ResizeBilinearGrad is wrong in this dtype"):
+        refuse_wrong_kernels(traced(adjoint, *image), "saved")
+
+
+def traced(function: Callable[..., Any], *specs: Any) -> Any:
+    return tf.function(function, autograph=False).get_concrete_function(*specs).graph.as_graph_def()
+
+
 QUANTIZED: dict[str, tuple[Callable[..., Any], Any]] = {
     "args": (lambda x: tf.quantization.fake_quant_with_min_max_args(x, -1.0, 0.5), [IMAGE]),
     "vars": (tf.quantization.fake_quant_with_min_max_vars, [IMAGE, -1.0, 0.5]),

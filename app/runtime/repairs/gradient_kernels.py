@@ -28,7 +28,7 @@ from app.runtime.repairs.replacing import replace
 RAW: Any = tf.raw_ops
 KERNELS: Any = gen_array_ops
 IMAGE_KERNELS: Any = gen_image_ops
-_ENTRY = "type"
+RESIZING, _ENTRY = "ResizeBilinearGrad", "type"
 Gradient: TypeAlias = Callable[..., list[Any]]
 
 WITHOUT = (
@@ -53,7 +53,20 @@ def install() -> None:
         elif entries[kernel][_ENTRY] is not gradient:
             entries[kernel][_ENTRY] = gradient
             if kernel in FUNCTIONS:
-                replace(FUNCTIONS[kernel], _recorded(FUNCTIONS[kernel], gradient), kernel)
+                function = FUNCTIONS[kernel]
+                mended = _in_single(function) if kernel == RESIZING else function
+                replace(function, _recorded(mended, gradient), kernel)
+
+
+def _in_single(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the adjoint of linear resizing in float32: XLA's takes its float32 numbers for those of another dtype."""
+
+    @wraps(function)
+    def single(grads: Any, original_image: Any, **options: Any) -> Any:
+        dx = function(grads, tf.cast(original_image, tf.float32), **options)
+        return tf.cast(dx, original_image.dtype)
+
+    return single
 
 
 def _recorded(function: Callable[..., Any], gradient: Gradient) -> Callable[..., Any]:
@@ -195,7 +208,7 @@ GRADIENTS: dict[str, Gradient] = {
     "QuantizeAndDequantizeV4Grad": _rounded,
     "RaggedFillEmptyRowsGrad": _filled_rows,
     "ResizeBicubicGrad": _resized(RAW.ResizeBicubic, "align_corners half_pixel_centers"),
-    "ResizeBilinearGrad": _resized(RAW.ResizeBilinear, "align_corners half_pixel_centers"),
+    RESIZING: _resized(RAW.ResizeBilinear, "align_corners half_pixel_centers"),
     "ResizeNearestNeighborGrad": _resized(RAW.ResizeNearestNeighbor, "align_corners half_pixel_centers"),
     "ScaleAndTranslateGrad": _resized(RAW.ScaleAndTranslate, "kernel_type antialias"),
     "SoftsignGrad": _softsign,
@@ -211,6 +224,6 @@ FUNCTIONS: dict[str, Any] = {
     "FakeQuantWithMinMaxVarsGradient": KERNELS.fake_quant_with_min_max_vars_gradient,
     "FakeQuantWithMinMaxVarsPerChannelGradient": KERNELS.fake_quant_with_min_max_vars_per_channel_gradient,
     "QuantizeAndDequantizeV4Grad": KERNELS.quantize_and_dequantize_v4_grad,
-    "ResizeBilinearGrad": IMAGE_KERNELS.resize_bilinear_grad,
+    RESIZING: IMAGE_KERNELS.resize_bilinear_grad,
 }
 """The functions that call those of them that TensorFlow has a gradient for, of 0 or one that fails."""
