@@ -24,25 +24,35 @@ from pullback.gradcheck.numeric import COVERAGE, MAX_STEPS, Slopes, Status, slop
 from pullback.gradcheck.reproduction import Index
 from pullback.gradcheck.slope_comparison import add_slopes, estimate_twice, usable_status
 
-# The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
-# or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
-COORDINATES, FEW_COORDINATES = 32, 8
-# The steps of a first estimate in float64 for an op in a narrower dtype.
-FEW_STEPS = 14
-DIRECTIONS = 3
-# The first step, as a fraction of the number that it moves.
-FIRST_STEP = 0.25
-# The least share of the numbers with terms that must stand still if the gradient in them is 0.
-ENOUGH_STILL = 0.25
-# How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
-NEARBY_DISTANCE, NEARBY_POINTS, OTHER_SLOPE = 2.0**-8, 16, 0.05
-
 
 class Limits(TypedDict):
     """The relative error and the least number of the values of an op: arguments of ``slopes``."""
 
     unit: float
     least: float
+
+
+class Nearest(TypedDict):
+    """The bound of the noise that values do not show, and the number of steps: arguments of ``slopes``."""
+
+    rounding: float
+    count: int
+
+
+# The most coordinates that are moved one by one, one row each; and the most at other attributes than those of examples,
+# or where a row runs a loop and takes long: the random directions cover all. Elementwise ops have no such limit.
+COORDINATES, FEW_COORDINATES = 32, 8
+# The steps of a first estimate in float64 for an op in a narrower dtype.
+FEW_STEPS = 14
+DIRECTIONS = 3
+# How the nearest estimates know noise, and in how many steps: at smaller ones, numbers of a narrow dtype do not move.
+NEAREST: Nearest = {"rounding": 0.0, "count": 8}
+# The first step, as a fraction of the number that it moves.
+FIRST_STEP = 0.25
+# The least share of the numbers with terms that must stand still if the gradient in them is 0.
+ENOUGH_STILL = 0.25
+# How far points nearby are, as a fraction of the first step, how many, and how much another slope differs, relatively.
+NEARBY_DISTANCE, NEARBY_POINTS, OTHER_SLOPE = 2.0**-8, 16, 0.05
 
 
 @dataclass(frozen=True)
@@ -270,8 +280,9 @@ def estimate_inside(
     Raises ``OpFailed`` or ``Unprocessable`` if it rejects others.
     """
     try:
-        return estimate_twice(estimate, scale, analytic, bar, cheaper, exact=True)
+        return estimate_twice(estimate, scale, analytic, bar, cheaper, nearest=partial(estimate, **NEAREST))
     except (OpFailed, Unprocessable):
         if not sides.any():
             raise
-        return estimate_twice(partial(estimate, sides=sides), scale, analytic, bar, exact=True)
+        one_sided = partial(estimate, sides=sides)
+        return estimate_twice(one_sided, scale, analytic, bar, nearest=partial(one_sided, **NEAREST))

@@ -10,8 +10,8 @@ from pullback.dtypes import Array
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import COVERAGE, NO_DIGITS, Slopes, Status
 
-# The first steps of the second and the third estimate, as fractions of that of the first.
-SECOND_ESTIMATE, THIRD_ESTIMATE = 2.0**-3, 2.0**-15
+# The first steps of the second estimate, and of the third ones, as fractions of that of the first.
+SECOND_ESTIMATE, THIRD_ESTIMATES = 2.0**-3, (2.0**-6, 2.0**-9, 2.0**-12, 2.0**-15)
 # The error, as a fraction of a slope, that leaves the slope one digit.
 ONE_DIGIT = 0.5
 AMPLIFIED = 4.0
@@ -25,14 +25,14 @@ def estimate_twice(
     bar: Array,
     cheaper: Callable[[Array], Slopes] | None = None,
     *,
-    exact: bool = False,
+    nearest: Callable[[Array], Slopes] | None = None,
 ) -> Slopes:
     """Return the slopes; where a gradient looks wrong, estimate again with smaller steps.
 
     ``estimate(scale)`` returns the slopes whose largest steps are ``scale``; a ``cheaper`` one may come first. If the
-    two estimates contradict each other, neither proves anything. A third one, of functions that are ``exact`` to
-    rounding, sees a wave that is finer than both. It counts only if it agrees with the gradient: near the spacing of
-    numbers it may be as wrong as its noise.
+    two estimates contradict each other, neither proves anything. A third one, ``nearest``, of functions that are exact
+    to rounding, sees a wave that is finer than both, and many kinks that both cross. It knows only the noise that it
+    sees, so it counts only if it agrees with the gradient.
     """
     first = (cheaper or estimate)(scale)
     doubtful = (usable_status(first) == Status.OK) & ~_agrees(analytic, first, bar)
@@ -43,11 +43,13 @@ def estimate_twice(
     status = np.where(doubtful & (usable_status(nearer) != Status.OK), nearer.status, status)
     evaluations = first.evaluations + nearer.evaluations
     wrong = doubtful & (usable_status(replace(first, status=status)) == Status.OK)
-    if exact and wrong.any():
-        nearest = estimate(scale * THIRD_ESTIMATE)
-        is_fine = (nearest.status == Status.OK) & _agrees(analytic, nearest, bar) & _differ(first, nearest)
-        status = np.where(wrong & is_fine & (nearest.value != 0), Status.CONTRADICTION, status)
-        evaluations += nearest.evaluations
+    for fraction in THIRD_ESTIMATES if nearest and wrong.any() else ():
+        third = nearest(scale * fraction)
+        with np.errstate(invalid="ignore"):
+            is_another = np.abs(third.value - first.value) > COVERAGE * third.error
+        is_fine = (usable_status(third) == Status.OK) & _agrees(analytic, third, bar) & is_another
+        status = np.where(wrong & is_fine & (third.value != 0), Status.CONTRADICTION, status)
+        evaluations += third.evaluations
     return Slopes(first.value, first.error, status, evaluations)
 
 
