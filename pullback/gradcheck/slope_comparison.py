@@ -43,7 +43,9 @@ def estimate_twice(
     status = np.where(doubtful & (usable_status(nearer) != Status.OK), nearer.status, status)
     evaluations = first.evaluations + nearer.evaluations
     wrong = doubtful & (usable_status(replace(first, status=status)) == Status.OK)
-    for fraction in THIRD_ESTIMATES if nearest and wrong.any() else ():
+    for fraction in THIRD_ESTIMATES if wrong.any() else ():
+        if nearest is None:
+            break
         third = nearest(scale * fraction)
         with np.errstate(invalid="ignore"):
             is_another = np.abs(third.value - first.value) > COVERAGE * third.error

@@ -5,6 +5,8 @@
 - A fused batch normalization has none in the mean and the variance that it is given, and none of those it returns.
 - ``tf.nn.softmax_cross_entropy_with_logits`` takes for granted that labels add up to 1, and its second order lacks the
   derivatives in the labels.
+- ``tf.math.segment_prod`` has 0 for the second order at factors of 0, and ``unsorted_segment_prod`` NaN.
+- ``tf.dynamic_partition`` takes, in a graph, the partitions that nothing uses for as large as another.
 - ``tf.math.zeta``, ``tf.math.betainc`` and ``tf.linalg.lstsq`` have none in some parameters: here it is NaN.
 """
 
@@ -19,6 +21,7 @@ from tensorflow.python.framework.ops import gradient_registry
 
 from app.runtime.repairs.complex_gradients import is_zero
 
+RAW: Any = tf.raw_ops
 Gradient: TypeAlias = Callable[..., Any]
 _ENTRY = "type"
 DOUBLINGS = 31
@@ -31,15 +34,18 @@ def install() -> None:
     corrections: dict[str, Callable[[Gradient], Gradient]] = {
         "Betainc": _without(0, 1),
         "Cumprod": lambda _: _cumulative_product,
+        "DynamicPartition": lambda _: _partitioned,
         "MatrixSolveLs": _without(2),
         "PadV2": _padded,
+        "SegmentProd": lambda _: _product_of_segments,
         "SoftmaxCrossEntropyWithLogits": lambda _: _cross_entropy,
+        "UnsortedSegmentProd": lambda _: _product_of_segments,
         "Zeta": _without(0),
         **dict.fromkeys(_FUSED, _normalized),
     }
     for kernel, correct in corrections.items():
         entry = gradient_registry._registry[kernel]
-        if not hasattr(entry[_ENTRY], "__wrapped__"):
+        if entry[_ENTRY].__module__ != __name__:
             corrected: Any = correct(entry[_ENTRY])
             corrected.__wrapped__ = entry[_ENTRY]  # marks that it is installed
             entry[_ENTRY] = corrected
@@ -68,19 +74,72 @@ def _cumulative_product(node: Any, dy: Any) -> list[Any]:
 
     if is_reverse := node.get_attr("reverse"):
         x, dy = tf.reverse(x, [axis]), tf.reverse(dy, [axis])
-    state = 1, later(x, 1), later(dy, 1) if node.get_attr("exclusive") else dy
-    if (length := x.shape[axis]) is None:
-        shapes = tf.TensorShape([]), *[tf.TensorShape([None] * rank)] * 2
+    start = 1, later(x, 1), later(dy, 1) if node.get_attr("exclusive") else dy
+    _, _, sums = _doubled(step, start, x, axis)
+    dx = tf.math.cumprod(x, axis, exclusive=True) * sums
+    return [tf.reverse(dx, [axis]) if is_reverse else dx, None]
 
-        def is_short(count: Any, *_: Any) -> Any:
-            return count < tf.shape(x)[axis]
 
-        state = tf.while_loop(is_short, step, state, shapes, maximum_iterations=DOUBLINGS)
-    else:
+def _product_of_segments(node: Any, dy: Any) -> list[Any]:
+    """Return the gradient of products of the rows of each segment: the product of all others, from both sides.
+
+    Rows are sorted by segment. The products before and behind a row double their length with each step.
+    """
+    ids = tf.reshape(node.inputs[1], [-1])
+    rest = tf.shape(node.inputs[0])[node.inputs[1].shape.rank :]
+    x = tf.reshape(tf.math.conj(node.inputs[0]), tf.concat([tf.shape(ids), rest], 0))
+    order = tf.argsort(ids, stable=True)
+    x, ids = tf.gather(x, order), tf.gather(ids, order)
+    others = _beside(x, ids) * tf.reverse(_beside(tf.reverse(x, [0]), tf.reverse(ids, [0])), [0])
+    # Rows with a negative number belong to no segment.
+    cotangents = tf.where(_as_rows(ids >= 0, x), tf.gather(dy, tf.maximum(ids, 0)), tf.zeros_like(x))
+    dx = tf.reshape(tf.gather(others * cotangents, tf.argsort(order)), tf.shape(node.inputs[0]))
+    return [dx, *(None for _ in node.inputs[1:])]
+
+
+def _beside(x: Any, ids: Any) -> Any:
+    """Return the product of all rows of the same segment that are before each row."""
+
+    def before(values: Any, count: Any) -> Any:
+        """Return for each row what is ``count`` rows before, and 1 where that is another segment or nothing."""
+        rows = tf.range(tf.size(ids)) - count
+        is_same = (rows >= 0) & (tf.gather(ids, tf.maximum(rows, 0)) == ids)
+        return tf.where(_as_rows(is_same, x), tf.gather(values, tf.maximum(rows, 0)), tf.ones_like(values))
+
+    def step(count: Any, products: Any) -> tuple[Any, Any]:
+        return 2 * count, products * before(products, count)
+
+    _, products = _doubled(step, (1, x), x, 0)
+    return before(products, 1)
+
+
+def _doubled(step: Callable[..., Any], state: tuple[Any, ...], x: Any, axis: int) -> tuple[Any, ...]:
+    """Return the state when its first number, which each step doubles, has reached the length of an axis of ``x``."""
+    if (length := x.shape[axis]) is not None:
         while state[0] < length:
             state = step(*state)
-    dx = tf.math.cumprod(x, axis, exclusive=True) * state[2]
-    return [tf.reverse(dx, [axis]) if is_reverse else dx, None]
+        return state
+
+    def is_short(count: Any, *_: Any) -> Any:
+        return count < tf.shape(x)[axis]
+
+    shapes = tf.TensorShape([]), *(tf.TensorShape([None] * x.shape.rank) for _ in state[1:])
+    return tf.while_loop(is_short, step, state, shapes, maximum_iterations=DOUBLINGS)
+
+
+def _as_rows(flags: Any, x: Any) -> Any:
+    return tf.reshape(flags, [-1] + [1] * (x.shape.rank - 1))
+
+
+def _partitioned(node: Any, *dys: Any) -> list[Any]:
+    data, partitions = node.inputs
+    rows = tf.reshape(tf.range(tf.size(partitions)), tf.shape(partitions))
+    places = RAW.DynamicPartition(data=rows, partitions=partitions, num_partitions=len(dys))
+    dx = tf.zeros(tf.concat([[tf.size(partitions)], tf.shape(data)[tf.rank(partitions) :]], 0), data.dtype)
+    for at, dy in zip(places, dys, strict=True):
+        if not is_zero(dy):
+            dx = tf.tensor_scatter_nd_update(dx, at[:, None], dy)
+    return [tf.reshape(dx, tf.shape(data)), None]
 
 
 def _padded(gradient: Gradient) -> Gradient:
