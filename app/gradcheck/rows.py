@@ -19,7 +19,7 @@ from app.runtime import modes
 from app.runtime.calculus import Calculus
 from app.runtime.cancellation import Checkpoint
 from app.runtime.double_precision import DOUBLE, in_double_precision
-from app.runtime.kernels import LOOPS, nodes_of
+from app.runtime.kernels import CONTROL, LOOPS, nodes_of
 from app.runtime.modes import Key, Results, Trace, Traceable, Traits
 from app.runtime.op_errors import op_errors
 from app.runtime.trace_entry import Reference
@@ -138,6 +138,11 @@ def stack(rows: Sequence[Mapping[K, Array]]) -> dict[K, Array]:
 def has_loop(point: Point) -> bool:
     """Return whether forward runs a loop of TensorFlow, so that a row takes as long as those of hundreds of kernels."""
     return not kernels(point).isdisjoint(LOOPS)
+
+
+def has_branch_or_loop(point: Point) -> bool:
+    """Return whether forward runs a loop or a branch: TensorFlow hides the insides of their gradients in functions."""
+    return not kernels(point).isdisjoint(CONTROL)
 
 
 def halves(point: Point) -> frozenset[str]:

@@ -17,7 +17,7 @@ from app.gradcheck.graphs import calls_python, has_narrowing_cast
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import Rounding
-from app.gradcheck.rows import Rows, halves, has_loop, is_joinable, stack
+from app.gradcheck.rows import Rows, halves, has_branch_or_loop, has_loop, is_joinable, stack
 from app.runtime import modes
 from app.runtime.modes import Key, Trace
 from app.runtime.op_errors import expected_errors, op_errors
@@ -235,6 +235,10 @@ class Sample:
         ((at,),) = self.with_errors(0.0)
         scale, losses, deepest = rounding.eps(dtype), rounding.losses(dtype), rounding.deepest(dtype)
         (others,) = self.with_errors(scale, draws=DRAWS_IN_NARROW, losses=losses)
+        if has_branch_or_loop(self.point):
+            # What is not seen of it may be as far off as the right results for leaves that are off by a rounding.
+            with suppress(OpFailed, Unprocessable):
+                others = [*others, *self._evaluate(self._leaves_off(scale, DRAWS_IN_NARROW))]
         spread = rounding.spread(at, others)
         sizes = {key: np.abs(np.asarray(value, np.float64)) for key, value in at.items()}
         may_be_lost = {key: (size > rounding.underflow(dtype)) & (size < deepest) for key, size in sizes.items()}

@@ -61,3 +61,19 @@ def test_each_number_counts_all_the_same() -> None:
     found = _derivative(_op([1.01 if i == wrong else 1.0 for i in range(SIZE)]))
     [failed] = (one for one in entries(found, "derivative") if one["output"] == "y")
     assert failed["worst"]["index"] is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loop_in_float32_rounds_inside(seed: int) -> None:
+    numbers = [[-1.16, -0.14], [1.0757, -0.89], [0.04, -0.89]]  # at 1.0757, the terms of the second derivative cancel
+    op = Op(
+        name="mapped",
+        summary="",
+        doc=None,
+        function=lambda x: tf.map_fn(lambda row: tf.sin(row) * row, x),
+        inputs=(Input("x", ("float64", "float32"), shape=(3, 2)),),
+        outputs=(Output("y", ("float64", "float32"), shape=(3, 2)),),
+        source="",
+        examples=(Example("one", {"x": numbers}),),
+    )
+    assert report(op, checks=["dtypes"], seed=seed)["verdict"] == "pass"
