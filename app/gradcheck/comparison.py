@@ -72,18 +72,23 @@ class Gradient:
     """The calls that reproduce each part."""
     scales: Arrays = field(default_factory=dict[str, Array])
     """How large the terms of each number are, if that is known."""
-    moved: Arrays = field(default_factory=dict[str, Array])
-    """How large the terms are of what is differentiated, number by number, if that is known."""
+    moved: float | None = None
+    """How large the terms of what is differentiated are, if that is known."""
+    terms: Arrays = field(default_factory=dict[str, Array])
+    """Those of them that a leaf has, number by number, if what is differentiated has them."""
 
-    def at_rest(self, scales: Array, step: Array | float, value: Array, moved: Array) -> Array:
+    def at_rest(self, scales: Array, step: Array | float, value: Array, terms: Array | None) -> Array:
         """Return the scales; a gradient without terms is 0, and as exact as what it is of stands still in a step.
 
-        Numbers that nothing depends on prove nothing, unless many of those that have ``moved`` terms stand still, too.
+        Numbers that nothing depends on prove nothing, unless many of those with ``terms`` stand still, too; without
+        terms, all.
         """
-        is_moved, is_still = moved != 0, (scales == 0) & (value == 0)
-        if not is_moved.any() or np.mean(is_still[is_moved]) < ENOUGH_STILL:
+        is_still = (scales == 0) & (value == 0)
+        counts = is_still if terms is None else is_still[terms != 0]
+        least = 1.0 if terms is None else ENOUGH_STILL
+        if self.moved is None or not counts.size or np.mean(counts) < least:
             return scales
-        return np.where(is_still, sum(float(np.sum(terms)) for terms in self.moved.values()) / step, scales)
+        return np.asarray(np.where(is_still, self.moved / step, scales), np.float64)
 
 
 def compare(target: Target, subsample: Sample, gradient: Gradient, objective: Objective) -> None:
@@ -166,8 +171,9 @@ def _compare_coordinates(
         return index(int(coordinates[i]))
 
     scale = np.ravel(gradient.scales[name])[coordinates] if name in gradient.scales else None
-    if scale is not None and name in gradient.moved:
-        scale = gradient.at_rest(scale, step, numeric.value, np.ravel(gradient.moved[name])[coordinates])
+    if scale is not None:
+        terms = np.ravel(gradient.terms[name])[coordinates] if name in gradient.terms else None
+        scale = gradient.at_rest(scale, step, numeric.value, terms)
     where = {
         **{"x": x[coordinates], "index": index_of, "calls": calls},
         "scale": scale,
@@ -203,8 +209,8 @@ def _compare_directions(target: Target, subsample: Sample, gradient: Gradient, o
         numeric = estimate_inside(estimate, is_at_end, np.ones(count), analytic, bar, cheaper=cheaper)
         calls = gradient.calls and _along(gradient.calls(name), name, d)
         scale = (np.abs(d) * gradient.scales[name]).sum(axis=axes) if name in gradient.scales else None
-        if scale is not None and gradient.moved:
-            scale = gradient.at_rest(scale, 1.0, numeric.value, np.ones(count))
+        if scale is not None:
+            scale = gradient.at_rest(scale, 1.0, numeric.value, np.ones(count) if gradient.terms else None)
         where = {"index": nowhere, "calls": calls, "scale": scale}
         status = _status(numeric, analytic, np.ones(count), target)
         add_slopes(gradient.comparisons[name], analytic, numeric, bar, status=status, **where)

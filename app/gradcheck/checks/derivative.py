@@ -122,12 +122,14 @@ def compare_output(target: Target, subsample: Sample, output: str, comparisons: 
     """Compare dx at the cotangent of one output with its claim, by input."""
     dy = {output: subsample.cotangents[output]}
     is_only = len(subsample.cotangents) == 1
+    terms = np.abs(np.nan_to_num(subsample.values["outputs", output] * subsample.cotangents[output]))
     under_test = Gradient(
         subsample.of_kind("gradients") if is_only else gradient(subsample.point, dy).run(),
         subsample.error_bounds("gradients", target.widest),
         comparisons,
         calls=lambda name: calls(subsample, ("gradients", name), cotangents=dy),
         scales=subsample.scales("gradients"),
+        moved=None if subsample.is_elementwise else float(np.sum(terms)),
     )
     if isinstance(subsample.claim.first, Formula):
         compare_with_formula(subsample, under_test, claim_function(subsample, 1, dy))
