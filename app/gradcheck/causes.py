@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from app.errors import MAX_TEXT, OpFailed, Unprocessable, clip
+from app.gradcheck.graphs import narrowing_casts
 from app.runtime.messages import text_of, without_paths
+from app.runtime.modes import Trace
 from app.runtime.source_lines import author_line, own_line
 from app.tensors.dtypes import COMPLEX, DTYPES
 from ops import MODES, Op
@@ -18,6 +20,8 @@ BY_SLOT = ("derivative", "second", "linearity")
 """Checks that judge each slot by itself; the slot of any other finding is that of its worst number."""
 _DTYPES_AND_MODES = re.compile(rf"\b(?:{'|'.join([*DTYPES, *COMPLEX])})\b|\bmode (?:{'|'.join(MODES)})\b")
 MAX_MESSAGE, MOST_CHANGES = 160, 3
+NEARLY_RIGHT = 2.0**-16
+"""How far off, as a fraction, a number is at most that narrower rounding explains."""
 
 
 def shares(entries: Iterable[Check]) -> list[Coverage]:
@@ -90,6 +94,18 @@ def changes(changed: Sequence[str], subject: Subject, op: Op) -> Finding:
     """Return the finding on an op whose functions have changed what all code shares, such as ``tf.sigmoid``."""
     names = ", ".join(changed[:MOST_CHANGES]) + (", ..." if len(changed) > MOST_CHANGES else "")
     return Finding(subject, "fail", f"op {op.name} changes {names} for all ops; define another name instead")
+
+
+def with_narrow_cause(finding: Finding, trace: Callable[[], Trace]) -> Finding:
+    """Return a finding in float64 that says so if its number is nearly right, and the op rounds to a narrower dtype."""
+    worst = finding.worst
+    if finding.verdict != "fail" or finding.subject.dtype != "float64" or worst is None:
+        return finding
+    is_near = abs(worst.analytic - worst.numeric) <= NEARLY_RIGHT * abs(worst.numeric)
+    if not (is_near and (found := narrowing_casts(trace()))):
+        return finding
+    cure = f'declare dtypes=("{found[-1]}",), or compute in float64'
+    return replace(finding, sentence=f"{finding.sentence}; the op rounds to {found[-1]} inside: {cure}")
 
 
 def failure(error: BaseException, subject: Subject, op: Op, seed: int) -> Finding:

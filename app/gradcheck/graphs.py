@@ -34,10 +34,10 @@ def has_narrow_floats(trace: Trace) -> bool:
     return any(not NARROW.isdisjoint({value.type, value.tensor.dtype, *value.list.type}) for value in attributes)
 
 
-def has_narrowing_cast(trace: Trace) -> bool:
-    """Return whether the graph rounds numbers of float64 to a narrower type."""
-    casts = (node.attr for node in nodes_of(trace.graph_def) if node.op == "Cast")
-    return any(attr["SrcT"].type in WIDE and attr["DstT"].type in NARROW for attr in casts)
+def narrowing_casts(trace: Trace) -> list[str]:
+    """Return the types to which the graph rounds numbers of float64."""
+    casts = (node.attr for node in nodes_of(trace.graph_def) if node.op == "Cast" and node.attr["SrcT"].type in WIDE)
+    return sorted({tf.as_dtype(attr["DstT"].type).name for attr in casts if attr["DstT"].type in NARROW})
 
 
 def calls_python(trace: Trace) -> bool:

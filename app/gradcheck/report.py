@@ -12,7 +12,7 @@ from app.autodiff.binding import Decode, bind_attrs
 from app.autodiff.derived import variant_of
 from app.errors import DeadlinePassed, OpFailed, Overloaded, PullbackError, Unprocessable
 from app.gradcheck import choices
-from app.gradcheck.causes import changes, failure, merge, shares, verdict_on_op
+from app.gradcheck.causes import changes, failure, merge, shares, verdict_on_op, with_narrow_cause
 from app.gradcheck.checks import (
     CHECKS,
     FOUNDATIONS,
@@ -132,7 +132,8 @@ class Step:
             yield Finding(replace(self.subject, order=2), "skipped", why)
             return
         try:
-            yield from CHECKS[self.check](self.target)
+            for finding in CHECKS[self.check](self.target):
+                yield with_narrow_cause(finding, lambda: self.target.samples[0].trace)
         except Overloaded as error:
             yield Finding(self.subject, "skipped", error.detail)
         except PullbackError as error:

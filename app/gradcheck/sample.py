@@ -13,7 +13,7 @@ from app.autodiff.point import Arrays, Point, blame_op
 from app.autodiff.random_errors import NO_LOSSES, Losses
 from app.errors import OpFailed, Unprocessable
 from app.gradcheck import points, rounding
-from app.gradcheck.graphs import calls_python, has_narrowing_cast
+from app.gradcheck.graphs import calls_python, narrowing_casts
 from app.gradcheck.inner_errors import InnerErrors
 from app.gradcheck.reference import is_singular
 from app.gradcheck.rounding import Rounding
@@ -86,7 +86,7 @@ class Sample:
             terms=terms,
             elsewhere=self.magnitudes,
             noise_floors=floors,
-            narrows=lambda: has_narrowing_cast(self.trace),
+            narrows=lambda: bool(narrowing_casts(self.trace)),
             is_hidden=lambda: calls_python(self.trace),
             room={key: points.room(self.point.op, key[1], x) for key, x in self._leaves.items() if key[0] == "inputs"},
         )

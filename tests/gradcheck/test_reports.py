@@ -19,7 +19,7 @@ from app.gradcheck.checks import CHECKS, linearity
 from app.gradcheck.options import Options
 from app.gradcheck.report import OUT_OF_TIME, Report
 from app.runtime.cancellation import Checkpoint
-from ops import Attrs, Claim, Example, Formula, Input, Surrogate
+from ops import Attrs, Claim, Example, Formula, Input, Op, Output, Surrogate
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.verdict import Subject
 from tests.gradcheck.checking import CPU, entries, failed, planned, report
@@ -312,3 +312,20 @@ def test_one_of_two_numbers_near_the_largest_may_overflow(one: float, other: flo
     comparison = Comparison(Subject("symmetry", dtype="float64"))
     comparison.add(np.array([one]), np.array([other]), np.zeros(1))
     assert comparison.verdict == "inconclusive"
+
+
+def test_a_finding_names_the_rounding_inside_that_explains_it() -> None:
+    op = Op(
+        name="gray",
+        summary="",
+        doc=None,
+        function=tf.image.rgb_to_grayscale,
+        inputs=(Input("x", ("float64", "float32"), ("N", 3)),),
+        outputs=(Output("y", ("float64", "float32"), ("N", 1)),),
+        source="",
+        examples=(Example("one", {"x": [[0.1, 0.2, 0.7], [0.5, 0.3, 0.9]]}),),
+    )
+    (finding,) = entries(report(op, checks=["adjoint"]), "adjoint")
+    assert finding["sentence"].endswith(
+        'the op rounds to float32 inside: declare dtypes=("float32",), or compute in float64'
+    )
