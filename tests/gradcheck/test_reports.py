@@ -325,7 +325,7 @@ def test_a_finding_names_the_rounding_inside_that_explains_it() -> None:
         source="",
         examples=(Example("one", {"x": [[0.1, 0.2, 0.7], [0.5, 0.3, 0.9]]}),),
     )
-    finding, *_ = entries(report(op, checks=["adjoint"]), "adjoint")
+    finding, *_ = entries(report(op, checks=["linearity"]), "linearity")
     assert finding["sentence"].endswith(
         'the op rounds to float32 inside: declare dtypes=("float32",), or compute in float64'
     )
