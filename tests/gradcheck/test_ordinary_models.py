@@ -162,3 +162,24 @@ def test_a_second_order_that_is_0_in_float32_alone_is_told_from_a_lost_one(seed:
     curvatures = {0.0: "pass", 1e-5: "inconclusive", 1e-2: "fail", 1.0: "fail"}
     found = {each: report(pooled(each), checks=("second",), seed=seed)["verdict"] for each in curvatures}
     assert found == curvatures
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5, 9, 10, 11, 15, 22])
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.02, "fail")])
+def test_many_kinks_along_a_direction_are_no_slope(factor: float, verdict: str, seed: int) -> None:
+    @tf.custom_gradient
+    def steeper(x: Any) -> Any:
+        return x, lambda dy: factor * dy
+
+    numbers = np.random.default_rng(0).normal(size=(1, 4, 4, 4, 2))
+    op = Op(
+        name="volume",
+        summary="Max pooling of a volume.",
+        doc="y = max pooling of x.",
+        source="TensorFlow",
+        function=lambda x: tf.nn.max_pool3d(steeper(x), 2, 2, "SAME"),
+        inputs=(Input("x", ("float32",), (1, 4, 4, 4, 2)),),
+        outputs=(Output("y", ("float32",), (1, 2, 2, 2, 2)),),
+        examples=(Example("volume", {"x": numbers.tolist()}),),
+    )
+    assert report(op, checks=("derivative",), seed=seed)["verdict"] == verdict
