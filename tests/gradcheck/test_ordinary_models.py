@@ -183,3 +183,29 @@ def test_many_kinks_along_a_direction_are_no_slope(factor: float, verdict: str, 
         examples=(Example("volume", {"x": numbers.tolist()}),),
     )
     assert report(op, checks=("derivative",), seed=seed)["verdict"] == verdict
+
+
+def eigenvalues(a: Any) -> Any:
+    return tf.linalg.eigvalsh((a + tf.transpose(a)) / 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("function", [eigenvalues, lambda x: tf.nn.isotonic_regression(x)[0]])
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (3.0, "fail")])
+def test_many_kinks_that_meet_have_a_large_hull(function: Any, factor: float, verdict: str, seed: int) -> None:
+    @tf.custom_gradient
+    def steeper(x: Any) -> Any:
+        return x, lambda dy: tf.where(tf.reduce_all(x == x[0, 0]), tf.cast(factor, dy.dtype), 1) * dy
+
+    numbers, wide = np.random.default_rng(0).normal(size=(3, 3)), ("float64", "float32")
+    op = Op(
+        name="ties",
+        summary="A function with kinks where numbers are equal.",
+        doc="y = f(x).",
+        source="TensorFlow",
+        function=lambda x: function(steeper(x)),
+        inputs=(Input("x", wide, (3, 3)),),
+        outputs=(Output("y", wide, tuple(function(tf.constant(numbers)).shape)),),
+        examples=(Example("matrix", {"x": numbers.tolist()}),),
+    )
+    assert report(op, checks=("derivative",), seed=seed)["verdict"] == verdict
