@@ -117,9 +117,10 @@ def _gradient(target: Target, subsample: Sample, what: str, comparisons: Mapping
 def compare_x_slots(target: Target, subsample: Sample, comparisons: Mapping[str, Comparison]) -> None:
     """Compare the gradients of the vjp at x with their claim, by input."""
     gradient = _gradient(target, subsample, "products", comparisons)
-    firsts = subsample.of_kind("gradients").items()
-    terms = {name: np.abs(np.nan_to_num(dx * subsample.vectors[name])) for name, dx in firsts}
-    gradient = replace(gradient, moved=sum(float(np.sum(each)) for each in terms.values()), terms=terms)
+    if not subsample.is_elementwise:
+        firsts = subsample.of_kind("gradients").items()
+        terms = {name: np.abs(np.nan_to_num(dx * subsample.vectors[name])) for name, dx in firsts}
+        gradient = replace(gradient, moved=sum(float(np.sum(each)) for each in terms.values()), terms=terms)
     if isinstance(subsample.claim.second, Formula):
         compare_with_formula(subsample, gradient, claim_function(subsample, 2))
     else:
