@@ -39,6 +39,7 @@ SPARSITY = ("tests/gradcheck/test_declared_sparsity.py",)
 DECLARATIONS = ("tests/gradcheck/test_declarations.py",)
 UNDECLARED = ("tests/gradcheck/test_undeclared.py",)
 SEEDS = ("tests/gradcheck/test_trust.py", "-k", "few_seeds")
+ORDINARY = "tests/gradcheck/test_ordinary_models.py"
 SILENT = ("tests/gradcheck/test_no_false_alarms.py", "-k", "not registered")
 
 
@@ -237,6 +238,10 @@ MUTANTS = (
         "TWICE, COMBINED = 2, 0",
         ("no mixed second order where both inputs are 0",),
     ),
+    # Ordinary functions: many kinks, and derivatives of 0 in float32 alone.
+    Mutant("slope_comparison.py", "in THIRD_ESTIMATES if", "in () if", tests=(ORDINARY, "-k", "no_slope")),
+    Mutant("comparison.py", "np.mean(counts) < least", "False", tests=(ORDINARY, "-k", "lost_one")),
+    Mutant("one_sided.py", "range(1, 1 + MORE_DRAWS)", "()", tests=(ORDINARY, "-k", "large_hull")),
     # The numeric derivative and its bars.
     Mutant(
         "comparison.py",
