@@ -24,8 +24,8 @@ def resize(method: str, **more: Any) -> Callable[[Any], Any]:
 
 
 def safe_embedding(table: Any) -> Any:
-    ids = tf.SparseTensor([[0, 0], [0, 1], [2, 0]], tf.constant([1, 3, 0], tf.int64), [3, 2])
-    return tf.nn.safe_embedding_lookup_sparse(table, ids, default_id=2)
+    ids = tf.SparseTensor([[0, 0], [0, 1], [2, 0]], tf.constant([1, 5, 0], tf.int64), [3, 2])
+    return tf.nn.safe_embedding_lookup_sparse(table, ids, default_id=3)
 
 
 def filled_rows(values: Any) -> Any:
