@@ -14,6 +14,7 @@ from app.gradcheck.target import Target
 from app.runtime.modes import Key
 from app.tensors.dtypes import DTYPES
 from ops import Array
+from pullback.gradcheck.identities import Repetition
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
 
@@ -84,28 +85,15 @@ def finding(subject: Subject, repeated: Sequence[Repeated], what: str, against: 
     It fails if they differ by more than another order of their terms explains. If there is a reason ``why`` this cannot
     be what changes them, it fails for any difference, and says the reason.
     """
-    comparison = Comparison(subject)
-    changed, units = False, 0.0
+    repetition = Repetition(Comparison(subject))
     for each in repeated:
         for key, before in each.before.items():
-            bar, value = np.zeros(()), each.values[key]
-            if not each.is_equal(key):
-                changed = True
-                if not why and value.dtype.kind not in "iub":
-                    # Without the noise of the op: numbers that change by themselves have some.
-                    unit = rounding.eps(subject.dtype) * each.sample.rounding.terms[key] + rounding.tiny(subject.dtype)
-                    bar, units = MOST_UNITS * unit, max(units, _units(value, before, unit))
-            comparison.add(value, before, bar, key=key, calls=calls(each.sample, key))
-    found = comparison.finding(what, against)
-    if found.verdict == "fail" and why:
-        return replace(found, sentence=f"{found.sentence}; {why}")
-    if found.verdict == "pass" and changed:
-        note = f"not to the last bit, but up to {units:.2g} units in the last place of the terms"
-        return replace(found, sentence=f"{found.sentence}; {note}: TensorFlow adds them in another order")
-    return found
-
-
-def _units(value: Array, before: Array, unit: Array) -> float:
-    with np.errstate(invalid="ignore", over="ignore"):
-        ratio = np.abs(np.asarray(value, np.float64) - np.asarray(before, np.float64)) / unit
-    return float(np.nan_to_num(ratio, posinf=0.0).max(initial=0.0))
+            allowed, unit, value = np.zeros(()), None, each.values[key]
+            if not (why or each.is_equal(key) or value.dtype.kind in "iub"):
+                # Without the noise of the op: numbers that change by themselves have some.
+                unit = rounding.eps(subject.dtype) * each.sample.rounding.terms[key] + rounding.tiny(subject.dtype)
+                allowed = MOST_UNITS * unit
+            repetition.add(value, before, allowed, unit, key=key, calls=calls(each.sample, key))
+    units = f"up to {repetition.apart:.2g} units in the last place of the terms"
+    note = f"not to the last bit, but {units}: TensorFlow adds them in another order"
+    return repetition.finding(what, against, note=note, why=why)

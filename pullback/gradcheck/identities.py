@@ -1,6 +1,11 @@
-"""What follows from a vjp that is linear in the cotangent: gradients that are sums of others, with weights."""
+"""What holds for every derivative, whatever its values.
+
+A vjp is linear in the cotangent: gradients are sums of others, with weights. It is the adjoint of the jvp, and a
+Hessian is its own. Computed again, or one without the others, numbers are the same.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -8,6 +13,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
+from pullback.gradcheck.verdict import Finding
 
 K = TypeVar("K")
 Arrays = Mapping[str, Array]
@@ -73,3 +79,44 @@ def compare(
 
 def _text(scale: float) -> str:
     return f"2^{np.log2(scale):.0f}" if scale else "0"
+
+
+class Inner(NamedTuple):
+    """An inner product of derivatives and directions, and how far off it may be."""
+
+    value: Array
+    bar: Array
+
+
+def inner(total: Callable[[Arrays], Array], derivatives: Arrays, directions: Arrays, bars: Arrays) -> Inner:
+    """Return the inner product by name, summed by ``total``; derivatives may be off by their ``bars``."""
+    products = {name: derivatives[name] * direction for name, direction in directions.items()}
+    return Inner(total(products), total({name: bars[name] * np.abs(v) for name, v in directions.items()}))
+
+
+def compare_inner(comparison: Comparison, left: Inner, right: Inner, **where: Any) -> None:
+    """Compare both sides of ⟨dy, jvp(v)⟩ = ⟨vjp(dy), v⟩, or of ⟨u, H v⟩ = ⟨v, H u⟩."""
+    comparison.add(left.value, right.value, left.bar + right.bar, **where)
+
+
+@dataclass
+class Repetition:
+    """Compares numbers with what they were before, and keeps how far they are apart."""
+
+    comparison: Comparison
+    apart: float = 0.0
+    """The most by which numbers differ, in their units."""
+
+    def add(self, value: Array, before: Array, allowed: Array, unit: Array | None, **where: Any) -> None:
+        """Compare numbers, which may differ by ``allowed``; without a ``unit``, they may not."""
+        if unit is not None:
+            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+                apart = np.abs(np.asarray(value, np.float64) - np.asarray(before, np.float64)) / unit
+            self.apart = max(self.apart, float(np.nan_to_num(apart, posinf=0.0).max(initial=0.0)))
+        self.comparison.add(value, before, allowed, **where)
+
+    def finding(self, what: str, against: str, *, note: str = "", why: str = "") -> Finding:
+        """Return the finding, with the ``note`` where numbers that may differ do, and the reason ``why`` it fails."""
+        found = self.comparison.finding(what, against)
+        more = why if found.verdict == "fail" else note if found.verdict == "pass" and self.apart else ""
+        return replace(found, sentence=f"{found.sentence}; {more}") if more else found

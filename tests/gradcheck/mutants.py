@@ -116,7 +116,7 @@ MUTANTS = (
         "self._judged[(), index] = self._judged.get(((), index)",
         tests=JUDGED,
     ),
-    Mutant("checks/adjoint.py", "back_bar + forth_bar, size + other", "back_bar + forth_bar, None", tests=JUDGED),
+    Mutant("checks/adjoint.py", '"scale": size', '"scale": None', tests=JUDGED),
     # The scales of numbers of other servers.
     Mutant("units.py", "1 / balance(np.ones(slot.shape), size)", "np.ones(slot.shape)", tests=SERVERS),
     Mutant("units.py", "np.where(moves, size,", "np.where(size > 0, size,", tests=SERVERS),
@@ -365,8 +365,8 @@ MUTANTS = (
     ),
     Mutant(
         "checks/symmetry.py",
-        "comparison.add(one, other,",
-        "comparison.add(one, one,",
+        "compare_inner(comparison, forth, back",
+        "compare_inner(comparison, forth, forth",
         ("a mixed term that reaches one input alone",),
     ),
     Mutant(
@@ -425,7 +425,7 @@ MUTANTS = (
     Mutant("checks/directions.py", "np.where(is_known, Status.OK, Status.NOT_FINITE)", "None", tests=SEEDS),
     Mutant("checks/quick_look.py", "steps = (*steps, TINY_STEP)", "pass", tests=SEEDS),
     Mutant("one_sided.py", "eps * sizes)", "0 * sizes)", tests=SEEDS),
-    Mutant("checks/adjoint.py", "back_bar + forth_bar, size", "np.array(np.inf), size", tests=PLANTED),
+    Mutant("identities.py", "left.bar + right.bar", "np.array(np.inf)", tests=PLANTED),
     Mutant("checks/batching.py", "expected, 2 * bar", "expected, np.array(np.inf)", tests=PLANTED),
     Mutant("company.py", "expected, bar, key", "expected, np.array(np.inf), key", tests=ROWS),
     Mutant("company.py", "whole, bar, key", "whole, np.array(np.inf), key", tests=ROWS),
@@ -466,7 +466,7 @@ MUTANTS = (
     Mutant("checks/sizes.py", "((), (1,), (5,)", "((1,), (5,)", ("a scalar",)),
     Mutant("checks/sizes.py", "((4097,), ((1 << 17) + 1,))", "((4097,),)", ("the first number of a second shard",)),
     Mutant("sweep.py", "{**inputs, **xs} for xs", "{**xs} for xs", tests=SIZES),
-    Mutant("agreement.py", "if not why and", "if", ("a constant that grows by rounding with each trace",)),
+    Mutant("agreement.py", "why or each", "each", ("a constant that grows by rounding with each trace",)),
     Mutant("agreement.py", "MOST_UNITS = 4.0", "MOST_UNITS = 0.0", tests=CALLS),
     Mutant("agreement.py", "MOST_UNITS = 4.0", "MOST_UNITS = 1e9", tests=CALLS),
     Mutant(

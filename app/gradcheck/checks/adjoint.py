@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from app.autodiff.point import Arrays
 from app.errors import OpFailed
 from app.gradcheck.outside import noted
 from app.gradcheck.reproduce import calls
 from app.gradcheck.sample import Sample
 from app.gradcheck.target import Target
-from ops import Array
+from pullback.gradcheck.identities import Inner, compare_inner, inner
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.numeric import Status
 from pullback.gradcheck.verdict import Finding, Subject
@@ -47,20 +46,15 @@ def check(target: Target) -> Iterator[Finding]:
 
 
 def _compare(target: Target, sample: Sample, comparison: Comparison) -> None:
-    back, back_bar, size = _inner_product(target, sample, "gradients", sample.vectors)
-    forth, forth_bar, other = _inner_product(target, sample, "slots", sample.cotangents)
+    sides, size = dict[str, Inner](), np.zeros(())
+    for kind, directions in (("slots", sample.cotangents), ("gradients", sample.vectors)):
+        scales = sample.scales(kind)
+        size = size + sample.total({name: scales[name] * np.abs(d) for name, d in directions.items()})
+        bounds = sample.error_bounds(kind, target.widest)
+        sides[kind] = inner(sample.total, sample.of_kind(kind), directions, bounds)
     # Check finite judges derivatives that are not finite.
-    status = np.where(np.isfinite(back) & np.isfinite(forth), Status.OK, Status.NOT_FINITE)
+    is_finite = np.logical_and.reduce([np.isfinite(side.value) for side in sides.values()])
+    status = np.where(is_finite, Status.OK, Status.NOT_FINITE)
     some = calls(sample, ("slots", next(iter(sample.cotangents))), times=sample.cotangents)
-    bar, scale = back_bar + forth_bar, size + other
-    comparison.add(forth, back, bar, status=status, scale=scale, index=sample.total_index, calls=some)
-
-
-def _inner_product(target: Target, sample: Sample, what: str, directions: Arrays) -> tuple[Array, Array, Array]:
-    """Return the inner product of a gradient and its directions, its rounding error bound and the size of its terms."""
-    products = {name: value * directions[name] for name, value in sample.of_kind(what).items()}
-    bounds, scales = (
-        sample.total({name: sizes[name] * np.abs(d) for name, d in directions.items()})
-        for sizes in (sample.error_bounds(what, target.widest), sample.scales(what))
-    )
-    return sample.total(products), bounds, scales
+    where = {"status": status, "scale": size, "index": sample.total_index, "calls": some}
+    compare_inner(comparison, sides["slots"], sides["gradients"], **where)

@@ -11,6 +11,7 @@ from app.gradcheck.reproduce import Call, calls
 from app.gradcheck.sample import Sample, draw
 from app.gradcheck.target import Target
 from ops import Array, Derivative
+from pullback.gradcheck.identities import compare_inner, inner
 from pullback.gradcheck.number_comparison import Comparison
 from pullback.gradcheck.verdict import Finding, Subject
 
@@ -66,20 +67,16 @@ def _by_pairs(target: Target, sample: Sample, comparison: Comparison, rng: np.ra
     vectors = [sample.vectors]
     for _ in range(PAIRS - 1):
         vectors.append({name: draw(rng, v.shape).astype(v.dtype) for name, v in sample.vectors.items()})
-    products, bounds = (
-        [second_order_values(sample.point, sample.cotangents, v).run() for v in vectors],
-        _bounds(target, sample),
-    )
+    products = [second_order_values(sample.point, sample.cotangents, v).run() for v in vectors]
+    bars = {name: RATIO * bound for name, bound in _bounds(target, sample).items()}
     for i, j in combinations(range(len(vectors)), 2):
         target.checkpoint()
-        one, other = (
-            sample.total({name: u * products[b]["products", name] for name, u in vectors[a].items()})
+        forth, back = (
+            inner(sample.total, {name: products[b]["products", name] for name in bars}, vectors[a], bars)
             for a, b in ((i, j), (j, i))
         )
-        size = {name: np.abs(u) + np.abs(vectors[j][name]) for name, u in vectors[i].items()}
-        bar = sample.total({name: RATIO * bounds[name] * size[name] for name in size})
-        some = calls(sample, ("products", next(iter(size))), vectors=vectors[j], times=vectors[i])
-        comparison.add(one, other, bar, index=sample.total_index, calls=some)
+        some = calls(sample, ("products", next(iter(bars))), vectors=vectors[j], times=vectors[i])
+        compare_inner(comparison, forth, back, index=sample.total_index, calls=some)
 
 
 def _bounds(target: Target, sample: Sample) -> dict[str, Array]:

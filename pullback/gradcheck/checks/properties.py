@@ -13,7 +13,7 @@ import numpy as np
 from pullback.dtypes import Array
 from pullback.gradcheck import floats, identities
 from pullback.gradcheck.function import Arrays
-from pullback.gradcheck.identities import Identity
+from pullback.gradcheck.identities import Identity, Inner, Repetition
 from pullback.gradcheck.meter import Meter
 from pullback.gradcheck.number_comparison import Comparison, Tolerances
 from pullback.gradcheck.reproduction import GradientCall
@@ -34,26 +34,20 @@ from pullback.gradcheck.verdict import Finding, Subject
 
 def determinism(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
     """Evaluate again: the same bits, or a difference that the tolerance of a solver explains."""
-    comparison, largest = Comparison(subject, tolerances), 0.0
+    repetition = Repetition(Comparison(subject, tolerances))
     for sample in samples:
         values, found = meter.values(sample.point), gradients(meter, sample.point, sample.cotangents, sample.inputs)
-        for name, y in values.items():
-            allowed = _allowed(meter, sample, sample.values[name])
-            comparison.add(y, sample.values[name], allowed, key=("outputs", name))
-            largest = max(largest, _difference(y, sample.values[name]))
-        for (output, name), dx in found.items():
-            before = sample.gradients[output, name]
-            allowed = _allowed(meter, sample, before)
-            comparison.add(dx, before, allowed, key=("gradients", name))
-            largest = max(largest, _difference(dx, before))
-    finding = comparison.finding("the second evaluation", "the first")
-    if finding.verdict == "pass" and largest:
-        note = f"; not bit for bit: numbers differ by up to {largest:.1g} of the largest, as the noise of a solver does"
-        finding = replace(finding, sentence=finding.sentence + note)
-    if finding.verdict == "fail" and meter.function.changed is not None:
-        note = "; if it draws random numbers or keeps state, give it a seed, or call .eval() of a module with dropout"
-        finding = replace(finding, sentence=finding.sentence + note)
-    yield finding
+        again = [(("outputs", name), y, sample.values[name]) for name, y in values.items()]
+        again += [(("gradients", pair[1]), dx, sample.gradients[pair]) for pair, dx in found.items()]
+        for key, value, before in again:
+            allowed, largest = _allowed(meter, sample, before), np.array(largest_of(before))
+            repetition.add(value, before, allowed, largest, key=key)
+    note = (
+        f"not bit for bit: numbers differ by up to {repetition.apart:.1g} of the largest, as the noise of a solver does"
+    )
+    why = "if it draws random numbers or keeps state, give it a seed, or call .eval() of a module with dropout"
+    is_here = meter.function.changed is not None
+    yield repetition.finding("the second evaluation", "the first", note=note, why=why if is_here else "")
 
 
 def subset(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
@@ -71,13 +65,6 @@ def _allowed(meter: Meter, sample: Sample, numbers: Array) -> Array:
     """Return how far numbers may be off when they are computed again: by a solver's tolerance, or by rounding."""
     eps = max(floats.eps(slot.dtype) for slot in (*sample.inputs, *sample.outputs))
     return np.array(max(meter.function.tolerance, rounding(eps)) * largest_of(numbers))
-
-
-def _difference(one: Array, other: Array) -> float:
-    """Return the largest difference, relative to the largest number."""
-    with np.errstate(invalid="ignore"):
-        size, apart = np.nanmax(np.abs(other), initial=0.0), np.nanmax(np.abs(one - other), initial=0.0)
-    return float(apart / size) if size > 0 and np.isfinite(apart / size) else 0.0
 
 
 def linearity(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
@@ -134,11 +121,11 @@ def adjoint(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerance
             pushed = meter.jvp(sample.point, slot.name, v, list(sample.cotangents))
             for output, dy in sample.cotangents.items():
                 pair = (output, slot.name)
-                forth, back = dy * pushed[output], sample.gradients[pair] * v
-                bar = np.sum(sample.bars[pair] * np.abs(v))
-                bar += sample.relative_bar(pair) * np.abs(pushed[output]).max(initial=0.0) * np.sum(np.abs(dy))
+                largest = np.full(dy.shape, np.abs(pushed[output]).max(initial=0.0))
+                forth = _inner(pushed[output], dy, sample.relative_bar(pair) * largest)
+                back = _inner(sample.gradients[pair], v, sample.bars[pair])
                 scale = np.max(np.abs(v) * sample.terms(pair), initial=0.0)
-                comparisons[pair].add(forth.sum()[None], back.sum()[None], bar, scale=scale, index=_nowhere)
+                identities.compare_inner(comparisons[pair], forth, back, scale=scale, index=_nowhere)
     for comparison in comparisons.values():
         yield comparison.finding("⟨dy, jvp(v)⟩", "⟨vjp(dy), v⟩")
 
@@ -148,30 +135,29 @@ def _nowhere(_: int) -> None:
 
 
 def symmetry(meter: Meter, samples: Sequence[Sample], subject: Subject, tolerances: Tolerances) -> Iterator[Finding]:
-    """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(3v) is from 3 H v shows the noise of a Hessian's action."""
+    """Compare ⟨u, H v⟩ with ⟨v, H u⟩. How far H(3v) is from 3 H v shows the noise of a Hessian's action.
+
+    Twice the vectors would show nothing of rounding: a product with a power of two is exact.
+    """
     comparison, rng = Comparison(replace(subject, order=2), tolerances), np.random.default_rng(len(samples))
     for sample in samples:
         for slot in sample.outputs:
             for one, other in combinations_with_replacement(sample.inputs, 2):
                 sizes = (sample.sizes[slot.name, each.name] ** 0.5 for each in (one, other))
                 u, v = (balance(vectors(each, rng), size) for each, size in zip((one, other), sizes, strict=True))
-                action = partial(meter.hessian, sample.point, slot.name)
-                (forth, back), noise = _actions(action, (one.name, other.name), sample.cotangents[slot.name], u, v)
-                size = np.sum(np.abs(u * forth)) + np.sum(np.abs(v * back))
                 relative = max(sample.relative_bar((slot.name, each.name)) for each in (one, other))
-                bar = NOISES * noise + RATIO * relative * size
-                comparison.add(np.sum(u * forth)[None], np.sum(v * back)[None], bar, index=_nowhere)
+                dy, sides = sample.cotangents[slot.name], list[Inner]()
+                for a, b, along, times in ((one, other, v, u), (other, one, u, v)):
+                    action = partial(meter.hessian, sample.point, slot.name, (a.name, b.name), dy)
+                    product = action(along)
+                    bars = NOISES * np.abs(action(3 * along) - 3 * product) + RATIO * relative * np.abs(product)
+                    sides.append(_inner(product, times, bars))
+                forth, back = sides
+                identities.compare_inner(comparison, forth, back, index=_nowhere)
     yield comparison.finding("⟨u, H v⟩", "⟨v, H u⟩")
 
 
-def _actions(
-    action: Callable[[tuple[str, str], Array, Array], Array], pair: tuple[str, str], dy: Array, u: Array, v: Array
-) -> tuple[tuple[Array, Array], float]:
-    """Return H v and H u for inputs (a, b), and how far the inner products are off, as three times the vectors show.
-
-    Twice the vectors would show nothing of rounding: a product with a power of two is exact.
-    """
-    forth, back = action(pair, dy, v), action((pair[1], pair[0]), dy, u)
-    more, more_back = action(pair, dy, 3 * v), action((pair[1], pair[0]), dy, 3 * u)
-    noise = np.sum(np.abs(u * (more - 3 * forth))) + np.sum(np.abs(v * (more_back - 3 * back)))
-    return (forth, back), float(noise)
+def _inner(derivatives: Array, directions: Array, bars: Array) -> Inner:
+    """Return the inner product as one number."""
+    named = ({"": each} for each in (derivatives, directions, bars))
+    return identities.inner(lambda products: np.sum(products[""])[None], *named)
