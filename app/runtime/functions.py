@@ -39,11 +39,10 @@ def can_run_here(device: str) -> bool:
 class OnThisThread:
     """A graph as a function from NumPy arrays to NumPy arrays; it runs on the CPU, on the thread that calls it."""
 
-    def __init__(self, graph: tf.Graph, feeds: Sequence[Tensor], fetches: Sequence[Tensor]) -> None:
-        """Make a session for a complete graph. No fetch is a feed; its result would be the array that was fed."""
+    def __init__(self, session: tf.compat.v1.Session, feeds: Sequence[Tensor], fetches: Sequence[Tensor]) -> None:
+        """Call a part of a session's graph. No fetch is a feed; its result would be the array that was fed."""
         options = CallableOptions(feed=[x.name for x in feeds], fetch=[y.name for y in fetches])
         options.run_options.inter_op_thread_pool = -1
-        session = tf.compat.v1.Session(graph=graph)
         # Private, because the public method converts its options at each call, which takes longer than the kernels.
         self._call: Callable[..., Sequence[Array]] = session._make_callable_from_options(options)
 
@@ -149,7 +148,8 @@ class Bounded:
 
     @cached_property
     def _for_small(self) -> OnThisThread:
-        return OnThisThread(self._function.graph, self._function.inputs, self._function.outputs)
+        session = tf.compat.v1.Session(graph=self._function.graph)
+        return OnThisThread(session, self._function.inputs, self._function.outputs)
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
         """Call the function."""

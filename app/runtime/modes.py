@@ -6,14 +6,15 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from app.errors import Postponed
 from app.runtime import inlining, kernel_trial, repairs, trace_limits, traces
 from app.runtime.calculus import Calculus, Graph, NotVectorized, Tapes, forget_gradients
-from app.runtime.cancellation import remaining_ms, uninterrupted
+from app.runtime.cancellation import uninterrupted
 from app.runtime.cut_traces import Cut
-from app.runtime.functions import Bounded, Function, can_run_here, unoptimized
+from app.runtime.functions import SMALL, Bounded, Function, can_run_here, unoptimized
 from app.runtime.journal import JOURNAL, Describable
 from app.runtime.kernels import is_bounded, nodes_of, refuse_wrong_kernels
 from app.runtime.page_state import (
@@ -25,8 +26,8 @@ from app.runtime.page_state import (
     variable_fault,
 )
 from app.runtime.residuals import in_use
-from app.runtime.source_lines import keep_author_line
-from app.runtime.trace_entry import Reference, XlaSession, is_compiled
+from app.runtime.source_lines import author_line, keep_author_line
+from app.runtime.trace_entry import Call, Reference, XlaSession, call_in, is_compiled
 from app.runtime.trace_limits import MOST, MOST_OF_COMPOSITION, Limits, limited
 from app.runtime.traces import WhyOver
 from ops import Array, Mode, OpFault, Tensor
@@ -134,7 +135,7 @@ def trace_of(program: Traceable, mode: Mode, leaves: Sequence[Array], device: st
     is_permanent = in_xla and traits.has_few_shapes and traces.TRACES.may_be_permanent(traits.owner)
 
     def make(why_over: WhyOver, session: Callable[[], XlaSession]) -> Trace:
-        return _new_trace(program, mode, leaves, device, why_over=why_over, session=None if is_permanent else session)
+        return _new_trace(program, mode, leaves, device, why_over=why_over, session=session)
 
     kinds = {"is_compiled": in_xla, "is_permanent": is_permanent, "may_outlive": not traits.is_composed}
     made: Trace = traces.TRACES.make(key, traits.owner, make, **kinds)
@@ -163,11 +164,11 @@ class Trace:
         mode: Mode,
         specs: Sequence[tf.TensorSpec],
         device: str,
-        session: Callable[[], XlaSession] | None = None,
+        session: Callable[[], XlaSession] = XlaSession,
     ) -> None:
         """Trace a program for leaves of these types on a device; raise whatever the op and TensorFlow raise.
 
-        What XLA compiles is compiled in the ``session``, or else for the life of the process.
+        What XLA compiles is compiled in the ``session``.
         """
         self.is_bounded, self.nodes = False, 0
         self.kinds: dict[Key, tf.DType] = {}
@@ -176,8 +177,10 @@ class Trace:
         self._function: tf.types.experimental.ConcreteFunction | None = None
         self._device = device
         self._cuts: dict[int, Cut] = {}
-        if mode == "v1" or (mode == "xla" and session is not None):
-            self._call = self._in_session(program, mode, specs, device, session)
+        if mode == "v1":
+            self._call = self._in_session(program, specs, device, session)
+        elif mode == "xla":
+            self._call = self._in_xla(program, specs, device, session)
         else:
             self._function = self._concrete(program, mode, specs)
             if mode == "graph" and self.is_bounded and program.traits.is_optimized and can_run_here(device):
@@ -252,28 +255,39 @@ class Trace:
         forget_gradients(function.graph)
         return function
 
+    def _in_xla(
+        self, program: Traceable, specs: Sequence[tf.TensorSpec], device: str, session: Callable[[], XlaSession]
+    ) -> Call:
+        """Return a call of the program, which XLA compiles in ``session``."""
+        compiled = self._concrete(program, "xla", specs)
+
+        def call_compiled(*leaves: Tensor) -> list[Tensor]:
+            with tf.device(device):  # a new graph does not inherit the device around it
+                return compiled(*leaves)
+
+        whole = tf.function(call_compiled, input_signature=specs, autograph=False).get_concrete_function()
+        is_small = program.traits.has_few_shapes or sum(spec.shape.num_elements() or 0 for spec in specs) <= SMALL
+        runs_here = self.is_bounded and is_small and can_run_here(device)
+        call = session().add(whole.graph, whole.inputs, whole.outputs, runs_here=runs_here)
+        if any(tensor.dtype == tf.resource for tensor in whole.captured_inputs):
+            raise capture_fault(whole.graph, "xla")
+        captured = [np.asarray(tensor) for tensor in whole.captured_inputs]
+        return (lambda leaves: call([*leaves, *captured])) if captured else call
+
     def _in_session(
-        self,
-        program: Traceable,
-        mode: Mode,
-        specs: Sequence[tf.TensorSpec],
-        device: str,
-        session: Callable[[], XlaSession] | None,
-    ) -> Callable[[Sequence[Array]], list[Array]]:
+        self, program: Traceable, specs: Sequence[tf.TensorSpec], device: str, session: Callable[[], XlaSession]
+    ) -> Call:
         """Return a call of the program in a session of its own, or in ``session`` if XLA compiles a part of it."""
         graph = tf.Graph()
-        with graph.as_default(), tf.device(device):  # a new graph does not inherit the device around it
+        with graph.as_default(), tf.device(device):
             holders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
             # Fetching a fed placeholder would return the fed array itself; the identity makes it a result.
-            build = self._concrete(program, mode, specs) if mode == "xla" else partial(self._build, program)
-            fetches = [tf.identity(tensor) for tensor in build(*holders)]
+            fetches = [tf.identity(tensor) for tensor in self._build(program, *holders)]
         forget_gradients(graph)
         graph.finalize()
-        if session is not None and is_compiled(graph):
-            call = session().add(graph, holders, fetches)
-        else:
-            call = tf.compat.v1.Session(graph=graph).make_callable(fetches, feed_list=holders, accept_options=True)
-        return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
+        if is_compiled(graph):
+            return session().add(graph, holders, fetches, runs_here=False)
+        return call_in(tf.compat.v1.Session(graph=graph), holders, fetches)
 
 
 def _new_trace(
@@ -283,7 +297,7 @@ def _new_trace(
     device: str,
     *,
     why_over: WhyOver,
-    session: Callable[[], XlaSession] | None,
+    session: Callable[[], XlaSession],
 ) -> Trace:
     """Return a new trace for leaves like these; raise the clearest error if tracing or compiling fails.
 
@@ -339,7 +353,8 @@ def _clearest_error(error: BaseException, program: Traceable, leaves: Sequence[A
         if is_capture_fault(error):
             specs = [tf.TensorSpec(leaf.shape, tf.as_dtype(leaf.dtype)) for leaf in leaves]
             with tf.device(device):
-                explanation = capture_fault(Trace(program, "graph", specs, device).graph, error)
+                graph = Trace(program, "graph", specs, device).graph
+            explanation = capture_fault(graph, "v1", author_line(error))
         else:
             _run_eagerly(program, leaves)
             explanation = static_shape_fault(error) or error

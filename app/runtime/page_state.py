@@ -17,7 +17,7 @@ from app.runtime.kernels import CHANGES
 from app.runtime.messages import message_of, text_of
 from app.runtime.repairs.variable_arguments import observing_reads
 from app.runtime.source_lines import author_line, calling_line, is_author, node_line
-from ops import OpFault
+from ops import Mode, OpFault
 
 # The most names in a message.
 SHOWN = 3
@@ -40,12 +40,12 @@ def is_capture_fault(error: BaseException) -> bool:
     return "Attempting to capture an EagerTensor" in text_of(error)
 
 
-def capture_fault(graph: tf.Graph, error: BaseException) -> StateFault:
-    """Return the fault of a page whose function ``graph``, of mode graph, captures what another graph cannot read."""
+def capture_fault(graph: tf.Graph, mode: Mode, where: str = "") -> StateFault:
+    """Return the fault of a page whose function ``graph`` captures what ``mode`` cannot read, at a line of the page."""
     captured: Any = graph
     found = list(map(_described, captured.external_captures))
-    message, got = f"uses {_listed(found)}, which modes xla and v1 cannot read", "what the page made when it was loaded"
-    return _fault(message, CURE, got, author_line(error))
+    message, got = f"uses {_listed(found)}, which mode {mode} cannot read", "what the page made when it was loaded"
+    return _fault(message, CURE, got, where)
 
 
 def variable_fault(graph: tf.Graph) -> StateFault | None:

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from app.errors import Overloaded, PullbackError
-from app.runtime.cancellation import Block
+from app.runtime.cancellation import Block, remaining_ms
+from app.runtime.functions import OnThisThread
 from ops import Array, Tensor
 
 # The most traces of a session. Each extends its graph, which TensorFlow then places anew, and all end together.
 MEMBERS = 16
 
-Call = Callable[..., list[Array]]
-"""A call with the values of the feeds, and ``options`` for the run."""
+Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""A call with the values of the feeds."""
 # How long a trace may take in all that goes on without a caller.
 BACKGROUND_S = 600.0
 # So long past its deadline, a trace that has not stopped is late.
@@ -34,28 +36,45 @@ RETRY_S = 5
 class XlaSession:
     """A session for up to ``MEMBERS`` traces; ``members`` counts those that have a place in it."""
 
-    def __init__(self) -> None:
-        """Open a session without a trace."""
-        self.members = 0
+    def __init__(self, *, is_whole: bool = True) -> None:
+        """Open a session without a trace. It ``is_whole`` if XLA compiles whole programs: nothing else optimises them.
+
+        TensorFlow would rewrite them before, so that numbers would depend on the session.
+        """
+        self.members, self.is_whole = 0, is_whole
         self._graph, self._lock = tf.Graph(), threading.Lock()
         # The Python functions that a graph calls live as long as it.
         self._parts = list[tf.Graph]()
-        self._session = tf.compat.v1.Session(graph=self._graph)
+        rewriting = RewriterConfig(disable_meta_optimizer=is_whole)
+        options = tf.compat.v1.GraphOptions(rewrite_options=rewriting)
+        config = tf.compat.v1.ConfigProto(graph_options=options)
+        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
 
     @property
     def is_full(self) -> bool:
         """Whether no other trace has room."""
         return self.members >= MEMBERS
 
-    def add(self, graph: tf.Graph, feeds: Sequence[Tensor], fetches: Sequence[Tensor]) -> Call:
-        """Return a call of a complete graph in this session; any thread may add one."""
+    def add(self, graph: tf.Graph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], *, runs_here: bool) -> Call:
+        """Return a call of a complete graph in this session, which ``runs_here``, on the thread that calls, or not.
+
+        Any thread may add one.
+        """
         names = [x.name for x in (*feeds, *fetches)]
         # The lock, because building a graph is not safe for threads; to run another part of it is.
         with self._lock, self._graph.as_default():
             self._parts.append(graph)
             found: Any = tf.import_graph_def(graph.as_graph_def(), return_elements=names, name="trace")
             inputs, results = found[: len(feeds)], found[len(feeds) :]
-            return self._session.make_callable(results, feed_list=inputs, accept_options=True)
+            if runs_here:
+                return OnThisThread(self._session, inputs, results)
+            return call_in(self._session, inputs, results)
+
+
+def call_in(session: tf.compat.v1.Session, feeds: Sequence[Tensor], fetches: Sequence[Tensor]) -> Call:
+    """Return a call of a part of a session's graph on TensorFlow's threads, which ends with the caller's time."""
+    call = session.make_callable(fetches, feed_list=feeds, accept_options=True)
+    return lambda leaves: call(*leaves, options=tf.compat.v1.RunOptions(timeout_in_ms=remaining_ms()))
 
 
 def is_compiled(graph: tf.Graph) -> bool:

@@ -39,18 +39,27 @@ class TraceRoom:
             self._displace(_oldest_of_largest(others, lambda entry: entry.nodes), new)
 
     def session_for(self, new: Entry) -> XlaSession:
-        """Return a session with room, of the owner of ``new``; a new one takes the place of one of who has the most."""
+        """Return a session with room, of the owner of ``new``; a new one takes the place of one of who has the most.
+
+        The permanent ones of all owners share sessions, which nothing displaces.
+        """
         if new.session is None:
-            new.session = self._session_of(new) or XlaSession()
+            found = self._permanent if new.is_permanent else self._session_of(new)
+            new.session = found or XlaSession(is_whole=new.is_compiled)
             new.session.members += 1
         return new.session
+
+    @property
+    def _permanent(self) -> XlaSession | None:
+        sessions = (entry.session for entry in self._entries.values() if entry.is_permanent)
+        return next((each for each in sessions if each is not None and not each.is_full), None)
 
     def _session_of(self, new: Entry) -> XlaSession | None:
         """Return a session of the owner with room; if there is none, make room for a new one."""
         last: dict[XlaSession, TraceKey] = {}
         for key, entry in self._others(new).items():
             if (session := entry.session) is not None:
-                if entry.owner == new.owner and not session.is_full:
+                if entry.owner == new.owner and session.is_whole == new.is_compiled and not session.is_full:
                     return session
                 if session not in last or entry.used > self._entries[last[session]].used:
                     last[session] = key

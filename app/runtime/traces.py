@@ -3,9 +3,9 @@
 A program is traced once per mode, dtypes and device, for all shapes (with XLA, once per shape). The cache is bounded:
 the least recently used trace of the owner with the most of them is dropped for a new one, so that no owner displaces
 the traces of another. Their nodes and the sessions in which XLA compiles them are bounded in the same way. An owner is
-an op, or the requests for an op with one key. Dropping a trace frees its memory, except the executables that XLA
-compiles for a function: TensorFlow keeps these for the life of the process. They are few, and the others run in
-sessions of one owner each, whose executables and threads end with them. The traces of a session are dropped together.
+an op, or the requests for an op with one key. Dropping a trace frees its memory; the executables and the threads of a
+session end with it, so its traces are dropped together. They are those of one owner. Programs of few shapes, which most
+requests need, are never dropped, and so bounded in number: all owners share their sessions.
 
 A trace whose caller no longer waits stops. That of an op which is no composition goes on in the background instead, for
 a bounded time, so that the first request pays for the next ones. Requests that need it meanwhile get 503 with
@@ -42,7 +42,7 @@ STOPS: tuple[Stop, ...] = get_args(Stop)
 WhyOver: TypeAlias = Callable[[], PullbackError | None]
 """Returns the error with which a trace must stop, ``None`` while it may go on."""
 Make: TypeAlias = Callable[[WhyOver, Callable[[], XlaSession]], Any]
-"""Makes a trace; the second argument returns the session for what XLA compiles, unless the executable is to stay."""
+"""Makes a trace; the second argument returns the session for what XLA compiles."""
 
 
 log = logging.getLogger("pullback")
@@ -108,10 +108,9 @@ class Traces:
     ) -> Any:
         """Return the result of ``trace`` for this key, which is called once; later calls return the same.
 
-        The trace counts for ``op``, outside of ``traces_of``. ``is_permanent``: the memory stays when the trace is
-        dropped, so it never is. If it ``may_outlive`` its caller, and this thread may trace in the background, it goes
-        on when the caller has gone. Raises whatever ``trace`` raised, ``DeadlinePassed`` when the caller has gone, and
-        ``Overloaded`` as ``get``.
+        The trace counts for ``op``, outside of ``traces_of``. One that ``is_permanent`` is never dropped. If it
+        ``may_outlive`` its caller, and this thread may trace in the background, it goes on when the caller has gone.
+        Raises whatever ``trace`` raised, ``DeadlinePassed`` when the caller has gone, and ``Overloaded`` as ``get``.
         """
         owner, block = _thread.owner or op, cancellation.current()
         while True:

@@ -1,5 +1,7 @@
 """Bounded on small tensors runs on the calling thread: the same bits, the same errors, and no trace of the call."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,11 +9,13 @@ import tensorflow as tf
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.runtime import functions, modes
+from app.runtime.calculus import Graph
 from app.runtime.functions import Bounded, Function, OnThisThread
 from app.runtime.kernels import is_bounded
 from app.runtime.modes import Trace
+from app.runtime.trace_entry import XlaSession
 from app.tensors.json import decode
-from ops import Op, discover
+from ops import Op, Tensor, discover
 
 CPU = "/device:CPU:0"
 REGISTRY = discover().ops
@@ -35,6 +39,11 @@ def trace_of(evaluation: derivatives.Evaluation) -> Trace:
     return modes.trace_of(evaluation.program, "graph", evaluation.leaves, CPU)
 
 
+def built(program: modes.Traceable, *leaves: Tensor) -> list[Tensor]:
+    results = program.build(Graph(), leaves)
+    return [tensor for key, tensor in results.items() if tensor is not None and not isinstance(key[0], str)]
+
+
 def bits(arrays: list[np.ndarray]) -> list[bytes]:
     return [array.tobytes() for array in arrays]
 
@@ -53,6 +62,42 @@ def test_both_calls_of_a_function_give_the_same_bits(op: Op, number: int) -> Non
             assert bits(here) == bits(trace._call._for_large(evaluation.leaves))
             assert bits(evaluation.leaves) == before
             assert not any(array.flags.writeable for array in here)
+
+
+COMPILED = [op for op in REGISTRY.values() if "xla" in op.modes and op.batching == "elementwise"]
+
+
+@pytest.mark.parametrize("op", COMPILED, ids=lambda op: op.name)
+def test_what_xla_compiles_gives_the_bits_of_a_function_on_each_thread(op: Op, monkeypatch) -> None:
+    evaluation = vjp(op, 0, 1)
+    program, leaves = evaluation.program, evaluation.leaves
+    specs = [tf.TensorSpec(leaf.shape, tf.as_dtype(leaf.dtype)) for leaf in leaves]
+    compiled = tf.function(partial(built, program), input_signature=specs, autograph=False, jit_compile=True)
+    with tf.device(CPU):
+        expected = bits(Function(compiled.get_concrete_function())(leaves))
+    for runs_here in (True, False):
+        monkeypatch.setattr(modes, "can_run_here", lambda device, here=runs_here: here)
+        trace = Trace(program, "xla", specs, CPU)
+        assert isinstance(trace._call, OnThisThread) == (runs_here and trace.is_bounded)
+        assert bits(trace._call(leaves)) == expected
+
+
+def test_nothing_rewrites_what_xla_compiles() -> None:
+    """TensorFlow's optimiser would, in a session, and change bits."""
+
+    def waves(x: Tensor) -> Tensor:
+        for _ in range(6):
+            x = tf.sin(x) * 1.5 + tf.exp(-x * x)
+        return x
+
+    spec = [tf.TensorSpec([64], tf.float32)]
+    compiled = tf.function(waves, input_signature=spec, jit_compile=True).get_concrete_function()
+    whole = tf.function(lambda x: tf.identity(compiled(x)), input_signature=spec).get_concrete_function()
+    x = np.random.default_rng(0).random(64).astype(np.float32)
+    expected = bits(Function(compiled)([x]))
+    for runs_here in (True, False):
+        call = XlaSession().add(whole.graph, whole.inputs, whole.outputs, runs_here=runs_here)
+        assert bits(call([x])) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +135,8 @@ def function_of(function, *shapes: list[int | None]) -> tf.types.experimental.Co
 def test_subnormal_numbers_are_flushed_and_the_thread_keeps_its_own() -> None:
     function = function_of(lambda x: (x * 0.5, x * 1e20), [None])
     x = np.array(SPECIAL, np.float32)
-    here = OnThisThread(function.graph, function.inputs, function.outputs)([x])
+    session = tf.compat.v1.Session(graph=function.graph)
+    here = OnThisThread(session, function.inputs, function.outputs)([x])
     assert bits(here) == bits(Function(function)([x]))
     assert here[0][0] == here[1][0] == 0
     assert (x[:1] * np.float32(0.5))[0] > 0

@@ -4,6 +4,7 @@ import gc
 import json
 import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pydantic import Field
 from app.autodiff import derivatives
 from app.autodiff.binding import bind
 from app.autodiff.point import Point
+from app.errors import OpFailed
 from app.runtime import trace_entry, trace_room, traces
 from app.runtime.trace_entry import Reference
 from app.tensors.json import decode
@@ -204,6 +206,31 @@ def test_an_executable_in_a_session_gives_the_same_bits():
         gradient(POWER, x, "xla", power)
     fresh = op_of("power", "custom_gradient")
     assert gradient(fresh, x, "xla", 3) == first
+
+
+@pytest.mark.parametrize("batching", ["elementwise", "none"])
+def test_xla_reads_the_constants_of_a_page_but_no_table(batching):
+    constant = tf.constant([1.5])
+    numbers = tf.lookup.KeyValueTensorInitializer(tf.constant([2], tf.int64), tf.constant([1.0]))
+    table = tf.lookup.StaticHashTable(numbers, 0.0)
+
+    def scaled(x: Tensor) -> Tensor:
+        return x * constant[0]
+
+    def looked_up(x: Tensor) -> Tensor:
+        return x + table.lookup(tf.cast(x, tf.int64))
+
+    def op(function) -> Op:
+        first = custom_gradient(function, lambda x, dy: dy * constant[0])
+        return replace(op_of("reads", "custom_gradient"), function=first, attrs=Attrs, batching=batching)
+
+    def run(page: Op):
+        at = bind(page, {"x": [2.0]}, {}, "float32", decode, mode="xla", device=CPU, max_elements=10)
+        return derivatives.vjp(at, ("x",), None, batched=False, outputs=False).run()[1]
+
+    assert run(op(scaled))["x"] == 1.5
+    with pytest.raises(OpFailed, match=r"uses a table or random generator .* which mode xla cannot read"):
+        run(op(looked_up))
 
 
 @pytest.mark.thorough
