@@ -29,11 +29,6 @@ MAX_MESSAGE, DESCRIPTORS = 64, 3
 JOBS = "app.children.jobs"
 
 
-# A process that runs ops cannot be forked, because the threads of TensorFlow do not exist in the copy. A new
-# interpreter takes seconds of CPU to import TensorFlow. So the service starts this process once, as a copy of itself
-# before it runs any op, and each process of checks is a copy of this one: it is ready in milliseconds, shares the
-# memory, loads the ops and runs the checks. This process holds no socket and no file of the service but stderr. It
-# ends, with its copies, as soon as the service has ended.
 def start_as_copy(niceness: int = NICENESS) -> ForkServer:
     """Start the fork server as a copy of this process, which has imported TensorFlow and runs nothing with it yet.
 
