@@ -21,10 +21,10 @@ from app.autodiff.evaluation import Evaluation
 from app.autodiff.programs import Program
 from app.runtime.calculus import Calculus, Gradients, Graph, Pullback
 from app.runtime.inlining import inlined
-from app.runtime.modes import Key, Results, Traits, run
+from app.runtime.modes import Around, Key, Results, Traits, run
 from app.runtime.op_errors import expected_errors, op_errors
 from app.runtime.trace_entry import Reference
-from ops import Array, Tensor
+from ops import Tensor
 
 # fmt: off
 # Each number of the result depends on those at its own place, which are broadcast.
@@ -100,10 +100,8 @@ def run_in_all_branches(evaluation: Evaluation[Result]) -> Result:
 
 
 @dataclass(frozen=True)
-class AllBranches:
+class AllBranches(Around[Program]):
     """A batched program whose last pullback passes its directions through all branches."""
-
-    program: Program
 
     @property
     def reference(self) -> Reference:
@@ -114,15 +112,6 @@ class AllBranches:
     def traits(self) -> Traits:
         """Those of the program, which runs a few times."""
         return self.program.traits._replace(is_optimized=False)
-
-    @property
-    def op_name(self) -> bytes:
-        """That of the program."""
-        return self.program.op_name
-
-    def describe(self, leaves: Sequence[Array]) -> str:
-        """Return the leaves of the program as text."""
-        return self.program.describe(leaves)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results, and whether every kernel on the way of a direction is known."""

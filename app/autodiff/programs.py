@@ -15,7 +15,7 @@ from app.autodiff.builder import Builder, Level
 from app.autodiff.derived import origin
 from app.autodiff.transforms import Signature, Transform, signature
 from app.runtime.calculus import Calculus
-from app.runtime.modes import Key, Results, Trace, Traceable, Traits
+from app.runtime.modes import Around, Key, Results, Trace, Traceable, Traits
 from app.runtime.owned_cache import OwnedCache
 from app.runtime.trace_entry import Reference
 from ops import Array, Op, OpFault, Tensor, located, many, shown_kind
@@ -239,13 +239,12 @@ def program_of(fields: tuple[Op, *Fields]) -> Program:
 
 
 @dataclass(frozen=True)
-class MappedProgram:
+class MappedProgram(Around[Traceable]):
     """A program at many points, for ops without a batch axis: a loop that calls the program's own trace.
 
     Every leaf and every result has a leading axis of points.
     """
 
-    program: Traceable
     trace: Trace = field(compare=False)
 
     @property
@@ -259,15 +258,6 @@ class MappedProgram:
         """Those of the program, with the leading axis."""
         traits = self.program.traits
         return traits._replace(shapes=tuple(None if shape is None else (None, *shape) for shape in traits.shapes))
-
-    @property
-    def op_name(self) -> bytes:
-        """That of the program."""
-        return self.program.op_name
-
-    def describe(self, leaves: Sequence[Array]) -> str:
-        """Return these leaves as text, with the leading axis in their shapes."""
-        return self.program.describe(leaves)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results at each point, ``None`` for missing ones, without results that are shapes."""

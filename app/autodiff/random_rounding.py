@@ -31,7 +31,7 @@ from app.autodiff.random_errors import NO_LOSSES, Losses, RandomErrors, Units, e
 from app.runtime.calculus import Calculus, Gradients, Graph, Pullback, Tapes
 from app.runtime.inlining import inlined
 from app.runtime.kernels import ALONG_AXIS, COMPLEX_SUMS, CONTROL, KERNELS, UNKNOWN, WHOLE, Rounding
-from app.runtime.modes import Results, Traits
+from app.runtime.modes import Around, Results, Traits
 from app.runtime.trace_entry import Reference
 from ops import FLOATS, Array, Tensor
 
@@ -40,7 +40,7 @@ WRAPPER = "cflow_gradient_wrapper"
 
 
 @dataclass(frozen=True)
-class RandomRounding:
+class RandomRounding(Around[Program]):
     """A program whose results of arithmetic are off, each by a random number, of deviation ``scale``, times itself.
 
     It has two more leaves: ``scale``, float64, and ``draw``, int64, which selects the random numbers. Numbers may also
@@ -51,7 +51,6 @@ class RandomRounding:
     Unless the ``units`` are those of all dtypes, narrowing casts and constants of narrower dtypes are off too.
     """
 
-    program: Program
     losses: Losses = NO_LOSSES
     has_tapes: bool = True
     units: Units = "all"
@@ -67,11 +66,6 @@ class RandomRounding:
         traits = self.program.traits
         # It runs a few times, and its graph is several times as large as that of the program.
         return traits._replace(shapes=(*traits.shapes, (), ()), is_optimized=False)
-
-    @property
-    def op_name(self) -> bytes:
-        """That of the program."""
-        return self.program.op_name
 
     def describe(self, leaves: Sequence[Array]) -> str:
         """Return the leaves of the program as text."""

@@ -20,7 +20,7 @@ from app.runtime.calculus import Calculus
 from app.runtime.cancellation import Checkpoint
 from app.runtime.double_precision import DOUBLE, in_double_precision
 from app.runtime.kernels import CONTROL, LOOPS, nodes_of
-from app.runtime.modes import Key, Results, Trace, Traceable, Traits
+from app.runtime.modes import Around, Key, Results, Trace, Traceable
 from app.runtime.op_errors import op_errors
 from app.runtime.trace_entry import Reference
 from app.tensors.dtypes import DTYPES
@@ -169,30 +169,15 @@ def numbers_of(point: Point) -> int:
 
 
 @dataclass(frozen=True)
-class PreciseProgram:
+class PreciseProgram(Around[Traceable]):
     """A program whose own ``trace``, in mode graph, is computed in float64; its leaves are ``wide``."""
 
-    program: Traceable
     trace: Trace = field(compare=False)
 
     @property
     def reference(self) -> Reference:
         """That of the program."""
         return self.program.reference._replace(kind="in float64")
-
-    @property
-    def traits(self) -> Traits:
-        """Those of the program."""
-        return self.program.traits
-
-    @property
-    def op_name(self) -> bytes:
-        """That of the program."""
-        return self.program.op_name
-
-    def describe(self, leaves: Sequence[Array]) -> str:
-        """Return these leaves as text."""
-        return self.program.describe(leaves)
 
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the program's results in float64, ``None`` for missing ones, without results that are shapes."""

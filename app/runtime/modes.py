@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -88,6 +89,30 @@ class Traceable(Describable, Protocol):
     def build(self, calculus: Calculus, leaves: Sequence[Tensor]) -> Results:
         """Return the results for these leaves."""
         ...
+
+
+P = TypeVar("P", bound=Traceable)
+
+
+@dataclass(frozen=True)
+class Around(Generic[P]):
+    """What a program that is made of another has in common with it."""
+
+    program: P
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the program."""
+        return self.program.traits
+
+    @property
+    def op_name(self) -> bytes:
+        """That of the program."""
+        return self.program.op_name
+
+    def describe(self, leaves: Sequence[Array]) -> str:
+        """Return these leaves as text."""
+        return self.program.describe(leaves)
 
 
 # The attribute of a program with the modes in which all kernels of its traces end soon.
