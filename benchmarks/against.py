@@ -34,6 +34,8 @@ RED = 1.10
 REPETITIONS = 2
 # How many requests each server answers before the first window, one after the other: by then the fast path takes them.
 FIRST = 5
+# The CPU time in a second of all servers together, if none is busy.
+IDLE_S = 0.1
 PATHS = {FAST: "", GENERAL: ", general path"}
 
 
@@ -122,6 +124,15 @@ def start(checkout: Checkout, stack: ExitStack) -> Mapping[str, Server]:
     return {name: stack.enter_context(Server(name, checkout.root, checkout.python)) for name in (FAST, GENERAL)}
 
 
+def wait_until_idle(servers: Sequence[Server]) -> None:
+    """Wait until the servers have warmed up, for half a minute at most: then they use no CPU time."""
+    for _ in range(30):
+        before = [server.cpu_s() for server in servers]
+        time.sleep(1.0)
+        if sum(server.cpu_since(spent) for server, spent in zip(servers, before, strict=True)) < IDLE_S:
+            return
+
+
 def check(load: Load, pair: Pair) -> str:
     """Send the first requests to each server, and return why a version cannot answer them."""
     first = [request for request, _ in zip(load.requests(), range(FIRST if load.n < LARGE else 1), strict=False)]
@@ -201,6 +212,7 @@ def main() -> int:
     began, busy = time.monotonic(), os.getloadavg()[0]
     with ExitStack() as stack:
         pair = Pair(start(old, stack), start(new, stack))
+        wait_until_idle([*pair.old.values(), *pair.new.values()])
         cells = run(partial(measure, pair, QUICK if chosen.quick else FULL), chosen.only)
     if not cells:
         raise SystemExit(f"Expected cells with {chosen.only!r} in their titles, found none.")
