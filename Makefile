@@ -75,7 +75,7 @@ test-service: $(VENV)/.installed-dev $(VENV)/bin/pullback native
 # The other environments are made while the tests of the service run, and Chromium, because what starts a Docker engine
 # may need apt-get too, which refuses a second process. The other phases of the attack test what other tests cover, and
 # take minutes to start.
-test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (27 minutes)
+test-all: installer ## the same and all other tests, with other people's clients, the frameworks and an attack (50 minutes)
 	@$(MAKE) --no-print-directory client-environments framework-environments deploy-environment chromium & environments=$$!; \
 	trap 'kill $$environments 2>/dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory test-service && \
