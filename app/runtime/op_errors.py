@@ -12,6 +12,7 @@ import tensorflow as tf
 from app.errors import DeadlinePassed, Entry, OpFailed, Postponed, PullbackError, Unprocessable, wrong
 from app.runtime.messages import XLA, message_of, node_of, text_of
 from app.runtime.page_state import variable_fault_in
+from app.runtime.repairs.python_gradients import IN_NUMPY, NAMED
 from app.runtime.source_lines import author_line
 from ops import OpFault
 
@@ -47,12 +48,15 @@ _ADVICE = (
 )
 _NO_XLA_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
 _NOT_A_TENSOR = re.compile(r"'(int|float|bool|list|str|numpy\.ndarray|ndarray)' object has no attribute '\w+'")
-_LACKS_GRADIENT = re.compile(r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)")
+_LACKS_GRADIENT = re.compile(
+    r"No gradient defined for operation.*\(op type: (\w+)\)|no entry for: (\w+)"
+    rf"|{NAMED}({'|'.join(IN_NUMPY[::-1])})"
+)
 NO_GRADIENT = "TensorFlow has no gradient of"
 """What the error says of an operation without one; its type follows."""
 _NO_GRADIENT_CURE = (
     "write it, with custom_gradient around the call, or with register_gradient for a kernel of yours; or declare the "
-    "inputs that lead there differentiable=False"
+    "inputs that lead there differentiable=False, or take tf.stop_gradient of what it returns"
 )
 _ARITY = re.compile(
     r"(?<!\w)(\w++|<lambda>)\(\) (takes .* positional arguments? but .* given|missing \d+ required positional [^\n]*)"
@@ -136,7 +140,9 @@ def _failed(op: str, error: BaseException, text: str, node: str) -> OpFailed:
         slot, expected, got = known
         message = f"wrong {slot}: expected {expected}, got {got}"
         if missing := _LACKS_GRADIENT.search(text):
-            message = f"{NO_GRADIENT} {missing[1] or missing[2]}: {_NO_GRADIENT_CURE}"
+            kind = missing[missing.lastindex or 0]
+            call = "that is tf.numpy_function; " if kind in IN_NUMPY else ""
+            message = f"{NO_GRADIENT} {kind}: {call}{_NO_GRADIENT_CURE}"
         entry = Entry((op, slot), f"{prefix}{message}", expected, got)
         return OpFailed(f"{subject}: {message}", entry, where=author_line(error))
     kind, message = type(error).__name__, message_of(error)
@@ -152,7 +158,7 @@ def _known_fault(text: str) -> tuple[str, str, str] | None:
     """Return the slot, the expected and the actual value if TensorFlow's message shows a common fault of gradients."""
     returned = "return value of a gradient function"
     if match := _LACKS_GRADIENT.search(text):
-        kind = match[1] or match[2]
+        kind = match[match.lastindex or 0]
         return f"gradient of {kind}", f"a gradient registered for op type {kind}", "none"
     if match := _NOT_A_TENSOR.search(text):
         return returned, "a tensor, or None", f"a Python {match[1]}"

@@ -11,6 +11,7 @@ from app.runtime.repairs import (
     moments,
     pooling,
     power_gradient,
+    python_gradients,
     tangent_gradient,
     tensor_equality,
     variable_arguments,
@@ -29,6 +30,7 @@ def install() -> None:
     moments.install()
     pooling.install()
     power_gradient.install()
+    python_gradients.install()
     tangent_gradient.install()
     tensor_equality.install()
     variable_arguments.install()
