@@ -285,6 +285,8 @@ class Trace:
     ) -> Call:
         """Return a call of the program, which XLA compiles in ``session``."""
         compiled = self._concrete(program, "xla", specs)
+        if not self.kinds:
+            return lambda leaves: []
 
         def call_compiled(*leaves: Tensor) -> list[Tensor]:
             with tf.device(device):  # a new graph does not inherit the device around it

@@ -73,7 +73,11 @@ READS = {
 @pytest.mark.parametrize("mode", ["xla", "v1"])
 @pytest.mark.parametrize("name", READS)
 def test_what_a_graph_cannot_read_is_named_with_the_cure(name, mode) -> None:
-    error = error_of(case(READS[name], "y").point(mode=mode))
+    one = case(READS[name], "y")
+    if mode == "xla" and "tensor" in name:
+        assert answer(one.point(mode=mode), "vjp", {})["gradients/x0"].tolist() == [3.0, 3.0]
+        return
+    error = error_of(one.point(mode=mode))
     assert name in error
     assert 'expected an input of the op, an array of NumPy, such as W.numpy(), or Op(modes=("graph", "eager"))' in error
 
