@@ -29,7 +29,7 @@ from ops import Op
 log = logging.getLogger("pullback")
 
 # The time that it may take, and its share of the compilations of a process.
-SECONDS, SHARE = 30.0, 1 / 8
+SECONDS, SHARE = 30.0, 1 / 4
 # How often it checks whether the scheduler is idle, and how long a stop waits for a running compilation.
 PAUSE_S, PIECE_S = 0.05, 10.0
 
@@ -100,7 +100,7 @@ class _WarmUp:
         """Wait until the scheduler is idle; return whether time and budget are left."""
         while not self.engine.scheduler.is_idle and self._has_time:
             await asyncio.sleep(PAUSE_S)
-        return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.PERMANENT
+        return self._has_time and traces.trace_counts()[1] - self.before < SHARE * traces.TRACES.room.most_permanent
 
     @property
     def _has_time(self) -> bool:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from app.runtime import trace_entry
 from app.runtime.trace_entry import Entry, TraceKey, XlaSession, traced
 
 # A trace of some twenty kernels takes 0.25 MB, and 0.75 MB if XLA compiles it.
@@ -41,18 +42,23 @@ class TraceRoom:
     def session_for(self, new: Entry) -> XlaSession:
         """Return a session with room, of the owner of ``new``; a new one takes the place of one of who has the most.
 
-        The permanent ones of all owners share sessions, which nothing displaces.
+        The permanent traces of all owners share sessions, which nothing displaces.
         """
         if new.session is None:
-            found = self._permanent if new.is_permanent else self._session_of(new)
+            shared = (each for each in self._permanent if not each.is_full)
+            found = next(shared, None) if new.is_permanent else self._session_of(new)
             new.session = found or XlaSession(is_whole=new.is_compiled)
             new.session.members += 1
         return new.session
 
     @property
-    def _permanent(self) -> XlaSession | None:
-        sessions = (entry.session for entry in self._entries.values() if entry.is_permanent)
-        return next((each for each in sessions if each is not None and not each.is_full), None)
+    def most_permanent(self) -> int:
+        """The most permanent traces: those of half of the sessions."""
+        return trace_entry.MEMBERS * max(1, self.most_sessions // 2)
+
+    @property
+    def _permanent(self) -> set[XlaSession]:
+        return {each.session for each in self._entries.values() if each.is_permanent and each.session is not None}
 
     def _session_of(self, new: Entry) -> XlaSession | None:
         """Return a session of the owner with room; if there is none, make room for a new one."""
@@ -63,7 +69,7 @@ class TraceRoom:
                     return session
                 if session not in last or entry.used > self._entries[last[session]].used:
                     last[session] = key
-        while len(last) >= self.most_sessions:
+        while len(last) >= max(1, self.most_sessions - len(self._permanent)):
             key = _oldest_of_largest({key: self._entries[key] for key in last.values()}, lambda entry: 1)
             last = {session: other for session, other in last.items() if other != key}
             self._displace(key, new)

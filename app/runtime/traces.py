@@ -29,8 +29,8 @@ from app.runtime.trace_limits import TooManyNodes
 from app.runtime.trace_room import TraceRoom
 from ops import Mode
 
-# The executables that may stay for the life of the process, and the share of them that one op may have.
-PERMANENT, SHARE = 512, 0.5
+# The share that one op may have of the executables that stay for the life of the process.
+SHARE = 0.5
 # How many traces may go on without a caller, one for each owner. Requests that need one that took too long are refused
 # for ``REFUSED_S``. One that makes no node for ``IDLE_S`` leaves its place to others.
 BACKGROUND, REFUSED_S, IDLE_S = 2, 600.0, 30.0
@@ -214,8 +214,8 @@ class Traces:
 
     def may_be_permanent(self, owner: str) -> bool:
         """Return whether another executable of an owner may stay for the life of the process."""
-        owner = _thread.owner or owner
-        return self._permanent[owner] < PERMANENT * SHARE and self._permanent.total() < PERMANENT
+        owner, most = _thread.owner or owner, self.room.most_permanent
+        return self._permanent[owner] < most * SHARE and self._permanent.total() < most
 
 
 TRACES = Traces()

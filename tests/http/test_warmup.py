@@ -91,7 +91,7 @@ async def to_its_end(engine: Engine, task: Task) -> None:
 
 
 def test_compilations_are_bounded(monkeypatch, counts):
-    monkeypatch.setattr(traces, "PERMANENT", 8)
+    monkeypatch.setattr(warmup, "SHARE", 1 / traces.TRACES.room.most_permanent)
     during_warm_up(to_its_end)
     assert counts() == (1, 1)
 

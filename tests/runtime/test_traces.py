@@ -106,8 +106,7 @@ def op_of(name: str, mechanism: Literal["custom_gradient", "gradient_override_ma
 
 @pytest.fixture
 def few_traces(monkeypatch):
-    """A process without traces that keeps three, two of them compiled, and one executable of each op for good."""
-    monkeypatch.setattr(traces, "PERMANENT", 2)
+    """A process without traces that keeps three, two of them compiled, and one of these for good."""
     monkeypatch.setattr(trace_room, "TRACES_KEPT", 3)
     monkeypatch.setattr(trace_entry, "MEMBERS", 1)
     monkeypatch.setattr(trace_room, "SESSIONS_KEPT", 2)
@@ -201,11 +200,23 @@ def test_one_owner_of_work_leaves_the_traces_of_others():
 @pytest.mark.usefixtures("few_traces")
 def test_an_executable_in_a_session_gives_the_same_bits():
     x = [2.0, 0.1, -3.3]
-    first = gradient(POWER, x, "xla", 3)  # a function: it stays
+    first = gradient(POWER, x, "xla", 3)  # it stays
     for power in (1, 2, 4):
         gradient(POWER, x, "xla", power)
     fresh = op_of("power", "custom_gradient")
     assert gradient(fresh, x, "xla", 3) == first
+
+
+@pytest.mark.usefixtures("few_traces")
+def test_all_sessions_together_are_bounded():
+    """One stays, for a program of few shapes; requests of ever new shapes share the rest."""
+    few, many = replace(op_of("few", "custom_gradient"), batching="elementwise"), op_of("many", "custom_gradient")
+    for power in (1, 2, 3, 4):
+        gradient(few, [2.0], "xla", power)
+        gradient(many, [2.0], "xla", power)
+    entries = traces.TRACES._entries.values()
+    assert [each.op for each in entries if each.is_permanent] == ["few"]
+    assert len({each.session for each in entries}) == traces.TRACES.room.most_sessions == 2
 
 
 @pytest.mark.parametrize("batching", ["elementwise", "none"])
