@@ -8,10 +8,12 @@ import pytest
 import tensorflow as tf
 
 from app.autodiff import derivatives
+from app.autodiff.absent import Absent
 from app.autodiff.binding import bind
 from app.errors import OpFailed
 from app.tensors.json import decode
-from ops import Mode, Op, Tensor, custom_gradient
+from ops import Claim, Mode, Op, Tensor, custom_gradient
+from tests.gradcheck.checking import entries, report
 from tests.gradcheck.op_makers import elementwise
 
 CPU = "/device:CPU:0"
@@ -27,18 +29,19 @@ def in_python(function: Callable[..., Any], x: Tensor) -> Tensor:
     return tf.ensure_shape(tf.py_function(function, [x], tf.float64), x.shape)
 
 
-def order(op: Op, mode: Mode, number: int) -> np.ndarray:
+def order(op: Op, mode: Mode, number: int) -> Any:
     """Return the first order at a cotangent of ones, the second along ones, or for 0 the jvp along ones."""
     ones = np.ones_like(X)
     at = bind(op, {"x": X.tolist()}, {}, None, decode, mode=mode, device=CPU, max_elements=1000)
     if number == 0:
         return derivatives.jvp(at, {"x": ones}, batched=False).run()["y"]
-    values = derivatives.second_order_values(at, {"y": ones}, {"x": ones}).run()
-    return values["gradients" if number == 1 else "products", "x"]
+    if number == 2:
+        return derivatives.hvp(at, ("x",), {"y": ones}, {"x": ones}, batched=False).run()["x"]
+    return derivatives.second_order_values(at, {"y": ones}, {"x": ones}).run()["gradients", "x"]
 
 
-def of(function: Callable[..., Any]) -> Op:
-    return elementwise(function, batching="none")
+def of(function: Callable[..., Any], **changes: Any) -> Op:
+    return elementwise(function, batching="none", **changes)
 
 
 MISSING = {
@@ -49,14 +52,26 @@ MISSING = {
 }
 
 
+@pytest.mark.parametrize("slot", [{}, {"shape": ("N",)}], ids=["any shape", "a vector"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("function", MISSING.values(), ids=MISSING)
-def test_what_numpy_computes_has_no_gradient(function: Callable[..., Any], mode: Mode) -> None:
+def test_what_numpy_computes_has_no_gradient(function: Callable[..., Any], mode: Mode, slot: dict[str, Any]) -> None:
+    op = of(function, slot=slot)
     if mode == "eager":
-        assert np.isnan(order(of(function), mode, 2)).all()
+        assert np.isnan(order(op, mode, 2)).all()
         return
     with pytest.raises(OpFailed, match=r"no gradient of PyFunc\w*: that is tf.numpy_function; write it"):
-        order(of(function), mode, 2)
+        order(op, mode, 2)
+
+
+@pytest.mark.parametrize(("claim", "verdict"), [({}, "fail"), ({"claim": lambda attrs: Claim(second=None)}, "pass")])
+def test_a_page_that_computes_in_numpy_is_told_to_claim_no_second_order(claim: dict[str, Any], verdict: str) -> None:
+    vjp = custom_gradient(lambda x: in_numpy(np.sin, x), lambda x, dy: dy * in_numpy(np.cos, x))
+    document = report(of(vjp, modes=("graph", "eager"), slot={"shape": ("N",)}, **claim))
+    assert document["verdict"] == verdict
+    for entry in entries(document, "contract", "fail"):
+        assert "that is tf.numpy_function" in entry["sentence"]
+        assert "Claim(second=None)" in entry["sentence"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -86,7 +101,7 @@ def test_numbers_of_numpy_that_are_constants_need_no_gradient(mode: Mode) -> Non
     for weighted in (after, before):
         np.testing.assert_allclose(order(weighted, mode, 0), np.sin(X))
         np.testing.assert_allclose(order(weighted, mode, 1), np.sin(X))
-        np.testing.assert_allclose(order(weighted, mode, 2), 0.0)
+        assert order(weighted, mode, 2) is Absent.DISCONNECTED
     np.testing.assert_allclose(order(of(sorted_twice), mode, 1), [2.0, 2.0])
 
 

@@ -57,9 +57,25 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
 def _failing(op: Any, *dys: Any) -> list[Tensor | None]:
     """Return gradients whose kernel fails, and shows the type of ``op`` by its name, unless a graph prunes it."""
     del dys
-    # Of a tensor with a known shape, the graph could not be made.
-    wrong = [None if dx is None else tf.compat.v1.placeholder_with_default(dx, None) for dx in _unknown(op.inputs)]
-    return [dx if dx is None else tf.ensure_shape(dx, IMPOSSIBLE, f"{NAMED}{op.type}") for dx in wrong]
+    return [_failing_at(x, f"{NAMED}{op.type}") if _has_gradient(x) else None for x in op.inputs]
+
+
+def _failing_at(x: Tensor, name: str) -> Tensor:
+    """Return a tensor like ``x`` whose kernel fails, as do those of its derivatives."""
+
+    @tf.custom_gradient
+    def fails(x: Tensor) -> Any:
+        # If the graph knew the shape of either, it could not be made.
+        wrong = tf.ensure_shape(tf.compat.v1.placeholder_with_default(x, None), IMPOSSIBLE, name)
+        y = tf.ensure_shape(tf.compat.v1.placeholder_with_default(wrong, None), x.shape)
+
+        def gradient(dy: Tensor) -> Tensor:
+            del dy
+            return _failing_at(x, name)
+
+        return y, gradient
+
+    return fails(x)
 
 
 def _of_first_order(gradient: Callable[..., Any]) -> Callable[..., Any]:
