@@ -293,11 +293,11 @@ class Trace:
                 return compiled(*leaves)
 
         whole = tf.function(call_compiled, input_signature=specs, autograph=False).get_concrete_function()
+        if any(tensor.dtype == tf.resource for tensor in whole.captured_inputs):
+            raise capture_fault(whole.graph, "xla")
         is_small = program.traits.has_few_shapes or sum(spec.shape.num_elements() or 0 for spec in specs) <= SMALL
         runs_here = self.is_bounded and is_small and can_run_here(device)
         call = session().add(whole.graph, whole.inputs, whole.outputs, runs_here=runs_here)
-        if any(tensor.dtype == tf.resource for tensor in whole.captured_inputs):
-            raise capture_fault(whole.graph, "xla")
         captured = [np.asarray(tensor) for tensor in whole.captured_inputs]
         return (lambda leaves: call([*leaves, *captured])) if captured else call
 

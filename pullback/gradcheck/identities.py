@@ -1,7 +1,7 @@
 """What holds for every derivative, whatever its values.
 
 A vjp is linear in the cotangent: gradients are sums of others, with weights. It is the adjoint of the jvp, and a
-Hessian is its own. Computed again, or one without the others, numbers are the same.
+Hessian is its own. Computed again, numbers are the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

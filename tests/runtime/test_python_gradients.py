@@ -111,3 +111,15 @@ def test_the_second_order_of_a_function_of_python_is_nan(mode: Mode) -> None:
     for number in (0, 1):
         np.testing.assert_allclose(order(op, mode, number), 1 + np.cos(X))
     assert np.isnan(order(op, mode, 2)).all()
+
+
+def test_what_fails_has_derivatives_that_fail_too() -> None:
+    """Where a graph computes the second order alone, the first is pruned."""
+
+    def second(x: Tensor) -> Tensor:
+        (dx,) = tf.gradients(x + in_numpy(np.sin, x), x)
+        return tf.gradients(dx, x)[0]
+
+    traced = tf.function(second, input_signature=[tf.TensorSpec([None], tf.float64)], autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no_gradient_of_PyFuncStateless"):
+        traced(tf.constant(X))
